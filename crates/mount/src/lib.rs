@@ -2,8 +2,8 @@
 //!
 //! # What it is for
 //! [`Mount::new`] serves a [`FileSystem`](meantime_ext4::FileSystem) at a directory until
-//! [`Mount::unmount`] or umount(8). One process owns device and journal; all others use it through
-//! the kernel, unchanged.
+//! [`Mount::unmount`] or umount(8). One process owns device and journal. All others use the file
+//! system through the kernel, unchanged.
 //!
 //! # What it promises
 //! - The kernel checks permissions (`default_permissions`) by the owners, modes and lists in the
@@ -11,18 +11,18 @@
 //! - When `fsync` returns, its data is on the device, as the file system promises.
 //! - A malformed request gets an error. A panic in one request does not end the mount.
 //! - The process that serves a mount never uses it, except to write back at the end what the kernel
-//!   still caches; a thread of its own does that.
+//!   still caches, which a thread of its own does.
 //!
 //! # What the kernel keeps
-//! Names and attributes for a day, or for [`Options::timeout`]; file content without limit, because
-//! all changes come through the same kernel. The cache is write-through: the kernel holds no data
-//! that we lack, except what programs write to mapped files. The kernel handles locks (`flock`,
-//! `fcntl`) itself.
+//! The kernel keeps names and attributes for a day, or for [`Options::timeout`]. It keeps file
+//! content without limit, because all changes come through the same kernel. The cache is
+//! write-through: the kernel holds no data that we lack, except what programs write to mapped
+//! files. The kernel handles locks (`flock`, `fcntl`) itself.
 //!
 //! Making or removing a name makes the kernel fetch its directory's attributes again: it checks
 //! permissions, and treats any change of a directory as a possible change of its mode. `FLUSH` is
-//! answered although there is nothing to do: after ENOSYS the kernel would never again tell us that
-//! a file is closed.
+//! answered although there is nothing to do, because after ENOSYS the kernel would never again tell
+//! us that a file is closed.
 //!
 //! # Parts, in reading order
 //! ```text

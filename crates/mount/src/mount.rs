@@ -20,13 +20,14 @@ use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
 
-/// How long a mount may take to end when the kernel has unmounted it.
+/// The time that a mount may take to end when the kernel has unmounted it.
 const END_TIME: Duration = Duration::from_secs(3);
 
-/// Time that the kernel gets to write back mapped files, before a mount in use is ended by force.
+/// The time that the kernel gets to write back mapped files, before a mount in use is ended by
+/// force.
 const WRITE_BACK_TIME: Duration = Duration::from_secs(20);
 
-/// A mount could not begin, or did not end cleanly.
+/// The reason why a mount could not begin, or did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
@@ -54,15 +55,16 @@ pub enum ServeError {
 
 /// A file system that is mounted at a directory and served by threads of this process.
 ///
-/// The serving process must not use the mount: a request needs a free thread of that process, and
-/// would wait for ever if there is none. Dropping without [`unmount`](Self::unmount) unmounts by
-/// force.
+/// The serving process must not use the mount, because a request needs a free thread of that
+/// process, and would wait for ever if there is none. Dropping the mount without
+/// [`unmount`](Self::unmount) unmounts it by force.
 pub struct Mount {
     fs: FileSystem,
     dir: PathBuf,
-    /// Mounted in namespaces of other processes: ends when they end or leave those.
+    /// Whether it is mounted in namespaces of other processes. It ends when they end or leave
+    /// those.
     is_elsewhere: bool,
-    /// `None` once the mount is over.
+    /// The serving threads, or `None` once the mount is over.
     workers: Option<Arc<Workers>>,
     requests: Arc<RequestCounts>,
     calls: Option<Arc<CallCounts>>,
@@ -78,7 +80,7 @@ impl Mount {
     /// Mounts `fs` at `dir`. When this returns, the mount answers.
     ///
     /// # Errors
-    /// [`ServeError::Session`], with a message for the user; nothing is mounted then.
+    /// [`ServeError::Session`], with a message for the user. In this case nothing is mounted.
     pub fn new(fs: FileSystem, dir: &Path, options: &Options) -> Result<Self, ServeError> {
         let dir = Self::check(dir, options)?;
         let mut options = options.clone();
@@ -92,9 +94,9 @@ impl Mount {
     }
 
     /// Serves `fs` on `device`, which another process has mounted at `dir` in namespaces of its
-    /// own. When this returns, the mount answers. It is busy as long as a process sees it. Ended by
-    /// force, it loses what programs have stored in mapped files since their last msync. (This
-    /// process gets a handler for SIGURG, unless it has one.)
+    /// own. When this returns, the mount answers. The mount is busy as long as a process sees it.
+    /// If it is ended by force, it loses what programs have stored in mapped files since their last
+    /// msync. This process gets a handler for SIGURG, unless it has one.
     ///
     /// # Errors
     /// [`ServeError::Session`], with a message for the user.
@@ -138,11 +140,11 @@ impl Mount {
         Ok(Self { fs, dir, is_elsewhere, workers: Some(workers), requests, calls })
     }
 
-    /// Checks whether `dir` can be mounted at, before a device is opened. Returns its absolute
-    /// path, under which the mount will be known.
+    /// Checks, before a device is opened, whether a file system can be mounted at `dir`. Returns
+    /// the absolute path under which the mount will be known.
     ///
     /// # Errors
-    /// [`SessionError::Directory`].
+    /// [`SessionError::Directory`] says why `dir` cannot be used.
     pub fn check(dir: &Path, options: &Options) -> Result<PathBuf, SessionError> {
         session::check_directory(dir, options.nonempty)
     }
@@ -152,7 +154,7 @@ impl Mount {
         &self.dir
     }
 
-    /// Returns the counts of requests, which go on while it is mounted.
+    /// Returns the counts of requests, which continue while it is mounted.
     pub fn requests(&self) -> Arc<RequestCounts> {
         Arc::clone(&self.requests)
     }
@@ -168,33 +170,34 @@ impl Mount {
     }
 
     /// Tells the kernel that this process changed `range` of the content of inode `ino`, or its
-    /// size, through [`file_system`](Self::file_system). Programs see the change when this returns;
-    /// without the call they may read what the kernel caches.
+    /// size, through [`file_system`](Self::file_system). Programs see the change when this returns.
+    /// Without the call they may read what the kernel caches.
     ///
-    /// Waits for requests for those bytes, so the caller must hold nothing that a request needs.
-    /// What a program has written to a mapped file, and the kernel has not sent yet, overwrites the
-    /// change.
+    /// The call waits for requests for those bytes, so the caller must hold nothing that a request
+    /// needs. If a program has written to a mapped file, and the kernel has not sent that yet, it
+    /// overwrites the change.
     ///
     /// # Errors
-    /// The kernel's, for example that it has no memory.
+    /// The kernel's error, for example that it has no memory.
     pub fn content_changed(&self, ino: u32, range: Range<u64>) -> io::Result<()> {
         let len = range.end.saturating_sub(range.start);
         self.notify(&notice::content_changed(nodeid(ino), range.start, len))
     }
 
-    /// The same for the attributes of inode `ino`: owner, mode, times, links, extended attributes.
+    /// Tells the kernel that this process changed attributes of inode `ino`: owner, mode, times,
+    /// links, or extended attributes.
     ///
     /// # Errors
-    /// As for [`content_changed`](Self::content_changed).
+    /// The kernel's error, for example that it has no memory.
     pub fn attributes_changed(&self, ino: u32) -> io::Result<()> {
         self.notify(&notice::attributes_changed(nodeid(ino)))
     }
 
-    /// The same for `name` in the directory inode `parent`: it was created, removed, or now refers
-    /// to another inode.
+    /// Tells the kernel that this process changed `name` in the directory inode `parent`: the name
+    /// was created or removed, or now refers to another inode.
     ///
     /// # Errors
-    /// As for [`content_changed`](Self::content_changed); ENAMETOOLONG.
+    /// ENAMETOOLONG, or the kernel's error, for example that it has no memory.
     pub fn name_changed(&self, parent: u32, name: &OsStr) -> io::Result<()> {
         self.notify(&notice::name_changed(nodeid(parent), name))
     }
@@ -208,13 +211,13 @@ impl Mount {
         self.workers.as_ref().is_none_or(|workers| workers.has_ended())
     }
 
-    /// Waits until the mount has ended, for `time` at most or until a signal. Returns whether it
-    /// has.
+    /// Waits until the mount has ended, for at most `time` or until a signal. Returns whether the
+    /// mount has ended.
     pub fn wait(&self, time: Duration) -> bool {
         self.wait_beside(None, time)
     }
 
-    /// The same; also returns when `other` is readable.
+    /// Waits like [`wait`](Self::wait), and also returns when `other` is readable.
     pub fn wait_beside(&self, other: Option<BorrowedFd<'_>>, time: Duration) -> bool {
         let Some(workers) = &self.workers else { return true };
         let all = [Some(workers.end_event().as_fd()), other];
@@ -226,18 +229,18 @@ impl Mount {
         self.has_ended()
     }
 
-    /// Unmounts, if that was not done from outside, and then unmounts the file system, which writes
+    /// Unmounts, unless that was done from outside, and then ends the file system, which writes
     /// everything.
     ///
     /// # Errors
-    /// [`ServeError::Busy`] (also if only other mount namespaces have the mount still) and
-    /// [`ServeError::Unmount`] give the mount back, which goes on. After
-    /// any other error the mount has ended, but not all data was written.
+    /// [`ServeError::Busy`] and [`ServeError::Unmount`] give the mount back, which continues.
+    /// `Busy` is also returned if only other mount namespaces still have the mount. After any other
+    /// error the mount has ended, but not all data was written.
     pub fn unmount(mut self) -> Result<(), (Option<Self>, ServeError)> {
         if !self.has_ended() {
             match self.unmount_in_kernel(false) {
                 Ok(()) => {}
-                // Unmounted from outside at the same time.
+                // The file system was unmounted from outside at the same time.
                 Err(_) if self.has_ended() => {}
                 Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
                     let dir = self.dir.clone();
@@ -256,13 +259,13 @@ impl Mount {
         self.end().map_err(|error| (None, error))
     }
 
-    /// The same for a mount in use: what programs have written to mapped files is written back
-    /// (unless it is [in other namespaces](Self::in_namespace)); afterwards they get errors
-    /// (ENOTCONN).
+    /// Unmounts a mount that may be in use. What programs have written to mapped files is written
+    /// back, unless the mount is [in other namespaces](Self::in_namespace). Afterwards the programs
+    /// get errors (ENOTCONN).
     ///
     /// # Errors
-    /// [`ServeError::Unmount`]: the kernel refused, and the threads keep serving. Any other: not
-    /// all data was written.
+    /// [`ServeError::Unmount`] if the kernel refused, in which case the threads continue to serve.
+    /// Any other error means that not all data was written.
     pub fn unmount_by_force(mut self) -> Result<(), ServeError> {
         self.stop_elsewhere();
         if !self.has_ended() && self.unmount_in_kernel(false).is_err() {
@@ -271,7 +274,7 @@ impl Mount {
                 && why.raw_os_error() != Some(Errno::INVAL.raw_os_error())
                 && !self.has_ended()
             {
-                // The threads keep serving the mount.
+                // The threads continue to serve the mount.
                 self.workers = None;
                 return Err(ServeError::Unmount { dir: self.dir.clone(), why });
             }
@@ -284,8 +287,8 @@ impl Mount {
         self.end()
     }
 
-    /// Waits for the end of a mount that is not in this process's namespace any more. False: copies
-    /// of it are in others'.
+    /// Waits for the end of a mount that is no longer in this process's namespace. Returns false if
+    /// copies of it are in other namespaces.
     fn ends_soon(&self) -> bool {
         let until = Instant::now() + END_TIME;
         while !self.has_ended() && Instant::now() < until {
@@ -295,7 +298,7 @@ impl Mount {
         self.has_ended()
     }
 
-    /// Ends a mount that this process cannot reach, but for the descriptor.
+    /// Ends a mount that this process can reach only by the descriptor.
     fn stop_elsewhere(&self) {
         if let Some(workers) = &self.workers
             && self.is_elsewhere
@@ -306,15 +309,15 @@ impl Mount {
     }
 
     fn unmount_in_kernel(&self, by_force: bool) -> io::Result<()> {
-        // (In this process's namespace, something else may be mounted at the same path.)
+        // (Something else may be mounted at the same path in this process's namespace.)
         if self.is_elsewhere {
             return Err(Errno::BUSY.into());
         }
         session::unmount(&self.dir, by_force)
     }
 
-    /// Makes the kernel write back mapped files, in a thread that is left behind after
-    /// [`WRITE_BACK_TIME`]: the mount's threads answer it, unless they hang.
+    /// Makes the kernel write back mapped files. This is done in a thread, which is left behind
+    /// after [`WRITE_BACK_TIME`]. The mount's threads answer it, unless they hang.
     fn write_back_mapped(&self) {
         if self.is_elsewhere {
             return;
@@ -337,8 +340,8 @@ impl Mount {
     fn end(&mut self) -> Result<(), ServeError> {
         if let Some(workers) = self.workers.take() {
             workers.join();
-            // Drops the kernel's open files and look-ups: it sends no FORGET at the end. Inodes
-            // without a name are deleted by this.
+            // This drops the kernel's open files and look-ups, because the kernel sends no FORGET
+            // at the end. It deletes inodes without a name.
             drop(workers);
         }
         Ok(self.fs.clone().unmount()?)
@@ -358,7 +361,7 @@ impl Drop for Mount {
         if self.workers.is_some() {
             self.stop_elsewhere();
             if self.unmount_in_kernel(true).is_err() && !self.has_ended() {
-                // Its threads go on, and no handle is left to wait for them.
+                // Its threads continue, and no handle is left to wait for them.
                 let dir = self.dir.display();
                 return tracing::error!("the mount at {dir} goes on until this process ends");
             }

@@ -16,12 +16,12 @@ use crate::session::{SessionError, namespace, pass};
 /// Returns a pair of connected sockets, which programs do not inherit.
 ///
 /// # Errors
-/// The system's, if no descriptor is left.
+/// The system's error, if no descriptor is left.
 pub fn sockets() -> io::Result<(OwnedFd, OwnedFd)> {
     pass::sockets()
 }
 
-/// This process sees a mount that is not served yet.
+/// A process that sees a mount which is not served yet.
 #[derive(Debug)]
 pub struct Entered<S> {
     socket: S,
@@ -31,7 +31,7 @@ pub struct Entered<S> {
 /// there, and passes the mount's descriptor over `socket`.
 ///
 /// # Errors
-/// What is not permitted here, with advice for the user.
+/// Fails if something is not permitted here, with advice for the user.
 pub fn enter<S: AsFd>(
     dir: &Path,
     options: &Options,
@@ -39,7 +39,8 @@ pub fn enter<S: AsFd>(
 ) -> Result<Entered<S>, SessionError> {
     let device = namespace::mount_for_this_process(dir, options)?;
     match pass::send(&socket, device) {
-        // The serving process has ended: there is nothing to wait for, and `wait` returns `None`.
+        // The serving process has ended, so there is nothing to wait for, and `wait` returns
+        // `None`.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         sent => sent?,
     }
@@ -47,21 +48,21 @@ pub fn enter<S: AsFd>(
 }
 
 impl<S: AsFd> Entered<S> {
-    /// Waits until the mount answers, which [`begin`] reports. `None` if it never will.
+    /// Waits until the mount answers, which [`begin`] reports. Returns `None` if it never will.
     ///
     /// # Errors
-    /// The socket's.
+    /// The socket's error.
     pub fn wait(self) -> io::Result<Option<OwnedFd>> {
         pass::receive(&self.socket)
     }
 }
 
 /// Returns the descriptor that [`enter`] passed, for
-/// [`Mount::in_namespace`](crate::Mount::in_namespace). `None`: the process has ended, after
-/// printing why.
+/// [`Mount::in_namespace`](crate::Mount::in_namespace). Returns `None` if the process has ended,
+/// after printing why.
 ///
 /// # Errors
-/// The socket's.
+/// The socket's error.
 pub fn entered(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     pass::receive(socket)
 }
@@ -69,7 +70,7 @@ pub fn entered(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
 /// Tells the process that the mount answers, and passes it `stdin`, which the socket replaced.
 ///
 /// # Errors
-/// The socket's, if the process has ended.
+/// The socket's error, if the process has ended.
 pub fn begin(socket: impl AsFd, stdin: impl AsFd) -> io::Result<()> {
     pass::send(socket, stdin)
 }

@@ -9,39 +9,40 @@ use rustix::mount::MountFlags;
 /// How the kernel mounts the file system, and how it is served.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The source that /proc/mounts shows: the device, as a rule.
+    /// The source that /proc/mounts shows, which usually is the device.
     pub source: String,
-    /// Mounted read-only (`ro`).
+    /// Whether the file system is mounted read-only (`ro`).
     pub read_only: bool,
-    /// Users other than the mounting one have access (`allow_other`); the kernel checks
+    /// Whether users other than the mounting one have access (`allow_other`). The kernel checks
     /// permissions.
     pub allow_other: bool,
-    /// Each change is durable before it returns (`sync`).
+    /// Whether each change is durable before it returns (`sync`).
     pub sync: bool,
-    /// Devices on it cannot be opened (`nodev`).
+    /// Whether devices on it cannot be opened (`nodev`).
     pub nodev: bool,
-    /// Programs on it run with their caller's rights only (`nosuid`).
+    /// Whether programs on it run with their caller's rights only (`nosuid`).
     pub nosuid: bool,
-    /// Programs on it cannot be executed (`noexec`).
+    /// Whether programs on it cannot be executed (`noexec`).
     pub noexec: bool,
-    /// What statvfs(3) and /proc/mounts tell of access times (`relatime`, `noatime`,
+    /// What statvfs(3) and /proc/mounts report of access times (`relatime`, `noatime`,
     /// `strictatime`). The file system keeps them by an option of its own.
     pub access_times: AccessTimes,
-    /// The directory need not be empty; the mount hides its content (`nonempty`).
+    /// Whether the directory need not be empty. The mount hides its content (`nonempty`).
     pub nonempty: bool,
-    /// How long the kernel may cache names and attributes (`timeout=SECONDS`): a day, because it
-    /// knows of all changes made through the mount. Changes that this process makes through the
-    /// library are seen after this time, or after a notice (`Mount::attributes_changed`).
+    /// How long the kernel may cache names and attributes (`timeout=SECONDS`). The default is a
+    /// day, because the kernel knows of all changes made through the mount. Changes that this
+    /// process makes through the library are seen after this time, or after a notice
+    /// (`Mount::attributes_changed`).
     pub timeout: Duration,
-    /// Number of serving threads; 0: one for each CPU (`threads=N`). More are started while these
-    /// are blocked by long requests.
+    /// Number of serving threads (`threads=N`); 0 stands for one for each CPU. More are started
+    /// while these are blocked by long requests.
     pub threads: usize,
     /// The name of a socket, unique on this machine, at which programs ask for the shared-memory
-    /// path; only those of this user get it.
+    /// path. Only programs of this user get it.
     pub short: Option<String>,
-    /// Bytes that programs which take the shared-memory path may have of memory shared with this
-    /// process, and of its copies. The calls of others go through the kernel. `None`: a quarter of
-    /// the page cache's, and 16 MiB at least.
+    /// The limit in bytes of memory that programs on the shared-memory path share with this
+    /// process, and of its copies. Calls beyond it go through the kernel. `None` stands for a
+    /// quarter of the page cache's size, and at least 16 MiB.
     pub shared_memory_limit: Option<u64>,
 }
 
@@ -67,7 +68,7 @@ impl Default for Options {
 
 impl Options {
     /// Returns the flags of mount(2) for a mount or a remount. (The kernel notes no reads of FUSE's
-    /// files, whatever they say.)
+    /// files, whatever the flags say.)
     pub fn flags(&self) -> MountFlags {
         let choices = [
             (self.read_only, MountFlags::RDONLY),
@@ -88,13 +89,13 @@ impl Options {
 pub struct OptionsError {
     /// The word.
     pub word: String,
-    /// What is wrong with it.
+    /// The reason why it is refused.
     pub why: String,
-    /// There is no such option; otherwise its value is wrong.
+    /// Whether there is no such option. Otherwise its value is wrong.
     pub is_unknown: bool,
 }
 
-/// Why a word is refused.
+/// The reason why a word is refused.
 enum Wrong {
     Unknown,
     Value(String),
@@ -115,9 +116,9 @@ impl From<String> for Wrong {
 /// The parsed words after `-o`: options of the kernel's mount, and of the file system.
 #[derive(Debug, Clone)]
 pub struct Words {
-    /// For [`Mount::new`](crate::Mount::new).
+    /// The options for [`Mount::new`](crate::Mount::new).
     pub options: Options,
-    /// For [`FileSystem::mount`](meantime_ext4::FileSystem::mount).
+    /// The options for [`FileSystem::mount`](meantime_ext4::FileSystem::mount).
     pub file_system: MountOptions,
 }
 
@@ -129,7 +130,7 @@ impl Default for Words {
 }
 
 impl Words {
-    /// The known words, between commas.
+    /// The known words, with commas between them.
     pub const KNOWN: &str = "ro, rw, allow_other, default_permissions, sync, async, noatime, \
                              relatime, strictatime, nodev, dev, nosuid, suid, noexec, exec, \
                              nonempty, timeout=, threads=, policy=, cache=, commit=, order=, \
@@ -138,7 +139,7 @@ impl Words {
     /// Applies `words`, the comma-separated text of one `-o`. Later words override earlier ones.
     ///
     /// # Errors
-    /// An unknown word, or a wrong value.
+    /// Fails if a word is unknown, or its value is wrong.
     pub fn obey(&mut self, words: &str) -> Result<(), OptionsError> {
         for word in words.split(',').filter(|word| !word.is_empty()) {
             self.obey_word(word).map_err(|wrong| {
@@ -156,7 +157,7 @@ impl Words {
 
     fn obey_word(&mut self, word: &str) -> Result<(), Wrong> {
         let Self { options, file_system } = self;
-        // Comments for systemd, mount(8) and people are ignored.
+        // Comments for systemd, mount(8) and administrators are ignored.
         if ["x-", "X-", "comment="].iter().any(|prefix| word.starts_with(prefix)) {
             return Ok(());
         }
@@ -183,13 +184,13 @@ impl Words {
                 (options.nodev, options.nosuid, options.noexec) = (false, false, false);
                 file_system.write = true;
             }
-            // As mount(8) does: a mount that users may make grants no rights.
+            // mount(8) does this: a mount that users may make grants no rights.
             "user" | "users" => {
                 (options.nodev, options.nosuid, options.noexec) = (true, true, true);
             }
             "owner" | "group" => (options.nodev, options.nosuid) = (true, true),
-            // What always holds, words for other readers of /etc/fstab, and words that only negate
-            // others.
+            // These words say what always holds, are for other readers of /etc/fstab, or only
+            // negate others.
             "default_permissions"
             | "auto"
             | "noauto"
@@ -257,7 +258,7 @@ impl Words {
                 }
             }
             "fsname" => options.source = value.to_owned(),
-            // For tests, whose programs are not started by `meantime run`.
+            // This is for tests, whose programs are not started by `meantime run`.
             "short" => options.short = Some(value.to_owned()),
             "subtype" => {}
             _ => return Err(Wrong::Unknown),

@@ -1,7 +1,7 @@
 //! Flags of requests and answers, with the names of `fuse.h`.
 
-/// What kernel and server agree on (`FUSE_*` of `fuse_init_in.flags`, with `flags2` as the upper
-/// half).
+/// The features on which kernel and server agree (`FUSE_*` of `fuse_init_in.flags`, with `flags2`
+/// as the upper half).
 pub(crate) mod init {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
@@ -24,7 +24,7 @@ pub(crate) mod init {
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
-/// What is to be changed (`FATTR_*` of `fuse_setattr_in.valid`).
+/// The attributes that are to be changed (`FATTR_*` of `fuse_setattr_in.valid`).
 pub(crate) mod set {
     pub(crate) const MODE: u32 = 1 << 0;
     pub(crate) const UID: u32 = 1 << 1;
@@ -38,7 +38,7 @@ pub(crate) mod set {
     pub(crate) const KILL_SUIDGID: u32 = 1 << 11;
 }
 
-/// How the kernel is to treat an open file (`FOPEN_*`).
+/// The ways in which the kernel is to treat an open file (`FOPEN_*`).
 pub(crate) mod opened {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
@@ -47,10 +47,11 @@ pub(crate) mod opened {
 
 /// `FUSE_OPEN_KILL_SUIDGID`.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
-/// `FUSE_WRITE_CACHE`: writeback of cached pages, by any file that was open for writing.
+/// `FUSE_WRITE_CACHE`: the write is a writeback of cached pages, by any file that was open for
+/// writing.
 pub(crate) const WRITE_CACHE: u32 = 1 << 0;
-/// `FUSE_READ_LOCKOWNER`, `FUSE_WRITE_LOCKOWNER`: the kernel sets it if the data go between us and
-/// the program, past its cache.
+/// `FUSE_READ_LOCKOWNER`, `FUSE_WRITE_LOCKOWNER`: the kernel sets this flag if the data go between
+/// us and the program, past its cache.
 pub(crate) const READ_PAST_CACHE: u32 = 1 << 1;
 pub(crate) const WRITE_PAST_CACHE: u32 = 1 << 1;
 /// `FUSE_WRITE_KILL_SUIDGID`.

@@ -1,5 +1,5 @@
 //! The protocol between the kernel's FUSE and a file server: `include/uapi/linux/fuse.h`, versions
-//! 7.31 to 7.39. Only bytes: it knows no file system, and opens nothing.
+//! 7.31 to 7.39. The module handles only bytes: it knows no file system, and opens nothing.
 
 pub(crate) mod flags;
 pub(crate) mod opcode;

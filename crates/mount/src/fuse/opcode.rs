@@ -10,7 +10,7 @@ macro_rules! opcodes {
         }
 
         impl Opcode {
-            /// Returns the kind with this number; `None` if it is unknown.
+            /// Returns the kind with this number, or `None` if it is unknown.
             pub(crate) fn of(number: u32) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*
@@ -23,7 +23,7 @@ macro_rules! opcodes {
 
 opcodes! {
     Lookup = 1,
-    /// Not answered.
+    /// Such a request is not answered.
     Forget = 2,
     GetAttr = 3,
     SetAttr = 4,
@@ -56,15 +56,15 @@ opcodes! {
     SetLkW = 33,
     Access = 34,
     Create = 35,
-    /// Not answered.
+    /// Such a request is not answered.
     Interrupt = 36,
     Bmap = 37,
     Destroy = 38,
     Ioctl = 39,
     Poll = 40,
-    /// Not answered.
+    /// Such a request is not answered.
     NotifyReply = 41,
-    /// Not answered.
+    /// Such a request is not answered.
     BatchForget = 42,
     Fallocate = 43,
     ReadDirPlus = 44,
@@ -79,10 +79,10 @@ opcodes! {
 }
 
 impl Opcode {
-    /// More than the highest number.
+    /// A number above the highest one of a kind.
     pub(crate) const NUMBERS: usize = Self::Statx as usize + 1;
 
-    /// Whether the kernel waits for an answer.
+    /// Returns whether the kernel waits for an answer.
     pub(crate) fn is_answered(self) -> bool {
         !matches!(self, Self::Forget | Self::BatchForget | Self::Interrupt | Self::NotifyReply)
     }

@@ -1,4 +1,5 @@
-//! A request as the kernel sends it: a header, a structure that depends on the kind, names, bytes.
+//! A request as the kernel sends it: a header, a structure that depends on the kind, names, and
+//! bytes.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -7,15 +8,15 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use super::wire::InHeader;
 
-/// The bytes are not a valid request (the caller gets EIO).
+/// The error for bytes that are not a valid request (the caller gets EIO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// A request whose header was read; the rest is read in the order that its kind defines.
+/// A request whose header was read. The rest is read in the order that its kind defines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request<'a> {
     pub(crate) header: InHeader,
-    /// Bytes not read yet.
+    /// The bytes that were not read yet.
     rest: &'a [u8],
 }
 
@@ -24,7 +25,7 @@ impl<'a> Request<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) = InHeader::read_from_prefix(bytes).map_err(|_| Malformed)?;
         let is_whole = usize::try_from(header.len).is_ok_and(|len| len == bytes.len());
-        // Extensions behind the arguments are for servers that negotiated them.
+        // Extensions behind the arguments are only for servers that negotiated them.
         let extension = usize::from(header.total_extlen) * 8;
         let end = rest.len().checked_sub(extension).ok_or(Malformed)?;
         if is_whole { Ok(Self { header, rest: &rest[..end] }) } else { Err(Malformed) }

@@ -1,5 +1,5 @@
-//! The structures of `fuse.h`. All numbers are in native byte order: kernel and server share a
-//! machine.
+//! The structures of `fuse.h`. All numbers are in native byte order, because kernel and server
+//! share a machine.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -233,7 +233,7 @@ structures! {
         padding: u32,
     }
 
-    /// `fuse_setxattr_in`; without `FUSE_SETXATTR_EXT` only its first half.
+    /// `fuse_setxattr_in`. Without `FUSE_SETXATTR_EXT`, a request has only its first half.
     SetXattrIn of 16 bytes {
         size: u32,
         flags: u32,
@@ -241,7 +241,7 @@ structures! {
         padding: u32,
     }
 
-    /// `FUSE_COMPAT_SETXATTR_IN_SIZE`: that first half.
+    /// That first half (`FUSE_COMPAT_SETXATTR_IN_SIZE`).
     SetXattrShortIn of 8 bytes {
         size: u32,
         flags: u32,
@@ -259,7 +259,7 @@ structures! {
         padding: u32,
     }
 
-    /// `fuse_init_in` up to `flags`: `flags2` and later fields came with 7.36.
+    /// `fuse_init_in` up to `flags`. `flags2` and later fields came with 7.36.
     InitIn of 16 bytes {
         major: u32,
         minor: u32,
@@ -399,7 +399,7 @@ structures! {
         len: i64,
     }
 
-    /// `fuse_notify_inval_entry_out`; the name follows.
+    /// `fuse_notify_inval_entry_out`. The name follows.
     InvalEntryOut of 16 bytes {
         parent: u64,
         namelen: u32,
@@ -416,7 +416,7 @@ structures! {
         pad: [u8; 8],
     }
 
-    /// `struct fstrim_range` of the same (FITRIM).
+    /// `struct fstrim_range` of the same header (FITRIM).
     FstrimRange of 24 bytes {
         start: u64,
         len: u64,

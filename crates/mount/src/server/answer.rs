@@ -1,4 +1,4 @@
-//! The answer being built: one for each thread, reused.
+//! The answer that is being built. Each thread has one, and reuses it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::short::gate::Gate;
 use crate::fuse::wire::OutHeader;
 
-/// What becomes of a request: it is answered by what was put into its answer, or with an error.
+/// The result of a request. It is answered by what was put into its answer, or with an error.
 pub(super) type Served = Result<(), Errno>;
 
 const PAGE: usize = 4096;
@@ -39,15 +39,16 @@ impl Room {
 /// An answer: a header, and the structure and data of the request's kind.
 pub(crate) struct Answer {
     room: Room,
-    /// Bytes after the header.
+    /// The number of bytes after the header.
     len: usize,
-    /// An inode whose attributes changed without the kernel's knowledge: it is notified.
+    /// An inode whose attributes changed without the kernel's knowledge. The kernel is notified of
+    /// it.
     pub(crate) stale: Option<u64>,
     /// An inode whose content the kernel has to drop before it gets this answer.
     pub(crate) outdated: Option<u64>,
     /// An inode whose content the kernel has to drop after this answer.
     pub(crate) misplaced: Option<u64>,
-    /// Its gate, if a program takes it.
+    /// The gate of that inode, if a program takes the file.
     pub(crate) enters: Option<Arc<Gate>>,
 }
 
@@ -76,7 +77,7 @@ impl Answer {
     /// Adds `bytes`.
     ///
     /// # Errors
-    /// EIO if there is no room: the kernel asks for less.
+    /// EIO if there is no room, because the kernel asks for less.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), Errno> {
         let at = self.len;
         let place = self.body().get_mut(at..at + bytes.len()).ok_or(Errno(libc::EIO))?;
@@ -88,15 +89,15 @@ impl Answer {
     /// Adds a structure.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// EIO if there is no room, because the kernel asks for less.
     pub(crate) fn put_as<T: IntoBytes + Immutable>(&mut self, value: &T) -> Result<(), Errno> {
         self.put(value.as_bytes())
     }
 
-    /// Has `read` fill up to `len` bytes; it returns how many it filled.
+    /// Calls `read` to fill up to `len` bytes. `read` returns how many bytes it filled.
     ///
     /// # Errors
-    /// Those of `read`; EIO if there is no room for `len` bytes.
+    /// The errors of `read`; EIO if there is no room for `len` bytes.
     pub(crate) fn fill(
         &mut self,
         len: u32,
@@ -114,7 +115,8 @@ impl Answer {
         (self.misplaced, self.enters) = (None, None);
     }
 
-    /// Returns the bytes to send as the answer to request `unique`; after an error only the header.
+    /// Returns the bytes to send as the answer to request `unique`. After an error these are only
+    /// the header.
     pub(crate) fn finish(&mut self, unique: u64, done: Result<(), Errno>) -> &[u8] {
         if done.is_err() {
             self.len = 0;

@@ -1,4 +1,4 @@
-//! Attributes of inodes: reading and setting.
+//! Reads and sets attributes of inodes.
 
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -11,12 +11,12 @@ use crate::fuse::Request;
 use crate::fuse::flags::set;
 use crate::fuse::wire::{Attr, AttrOut, EntryOut, SetAttrIn, Statx, StatxIn, StatxOut, StatxTime};
 
-/// A device's number as the kernel encodes it (`new_encode_dev`).
+/// Returns a device's number as the kernel encodes it (`new_encode_dev`).
 fn encoded((major, minor): (u32, u32)) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
-/// Decodes it to major and minor number (`new_decode_dev`).
+/// Decodes a device's number to major and minor number (`new_decode_dev`).
 pub(super) fn device_of(encoded: u32) -> (u32, u32) {
     ((encoded & 0xf_ff00) >> 8, (encoded & 0xff) | (encoded >> 12 & 0xf_ff00))
 }
@@ -121,11 +121,11 @@ impl Server {
     pub(super) fn setattr(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let asked: SetAttrIn = request.take()?;
         let node = self.node(request)?;
-        // The kernel believes this answer even after a notice that came in between. So it does not
-        // keep the attributes of a file that a program may take.
+        // The kernel believes this answer even after a notice that came in between. Therefore it
+        // does not keep the attributes of a file that a program may take.
         let may_be_taken = self.short.as_ref().is_some_and(|short| short.is_open(node.ino()));
         let mut set = what_to_set(&asked);
-        // (A change of the owner kills them without the kernel's asking.)
+        // (A change of the owner kills them even if the kernel does not ask.)
         let is_given = set.uid.is_some() || set.gid.is_some();
         let kills = set.drop_privileges || is_given && request.header.uid != 0;
         if kills && node.file_type() != FileType::Directory {
@@ -150,7 +150,7 @@ fn what_to_set(asked: &SetAttrIn) -> SetMetadata {
         (false, false) => None,
     };
     let mut modified = time(set::MTIME, set::MTIME_NOW, asked.mtime, asked.mtimensec);
-    // `ftruncate` sets mtime even if the size stays, and leaves that to us; `truncate` does not.
+    // `ftruncate` sets mtime even if the size stays, and leaves that to us. `truncate` does not.
     if has(set::SIZE) && has(set::FH) && modified.is_none() {
         modified = Some(SetTime::Now);
     }

@@ -1,4 +1,4 @@
-//! How many requests of each kind were served, and calls of the shared-memory path.
+//! Counts the requests of each kind that were served, and the calls of the shared-memory path.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,15 +19,15 @@ struct Kind {
 #[derive(Debug)]
 pub struct RequestCounts([Kind; Opcode::NUMBERS]);
 
-/// What happened to the requests of a kind.
+/// The results of the requests of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Requests {
-    /// Served, with any result.
+    /// The requests that were served, with any result.
     pub served: u64,
-    /// Of these, those with an error as result.
+    /// Those of them whose result was an error.
     pub failed: u64,
-    /// The time that serving them took, in ns, without answering.
+    /// The time that serving them took, without answering, in ns.
     pub time_ns: u64,
 }
 
@@ -45,12 +45,12 @@ impl RequestCounts {
         kind.time_ns.fetch_add(time_ns, Ordering::Relaxed);
     }
 
-    /// The kinds by their names in lower case, as `getattr`, with their counts.
+    /// Returns the kinds by their names in lower case, such as `getattr`, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (String, Requests)> {
         self.0.iter().zip(0u32..).filter_map(|(kind, number)| {
             let opcode = Opcode::of(number)?;
             let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            // The part before the whole, so that it is never more.
+            // The part is read before the whole, so that it is never larger.
             let failed = get(&kind.failed);
             let time_ns = get(&kind.time_ns);
             let requests = Requests { served: get(&kind.served), failed, time_ns };
@@ -59,30 +59,30 @@ impl RequestCounts {
     }
 }
 
-/// How many calls of the shared-memory path there were.
+/// The live counts of a mount's calls of the shared-memory path.
 #[derive(Debug, Default)]
 pub struct CallCounts {
     kinds: [AtomicU64; 7],
     bytes: AtomicU64,
     long: AtomicU64,
     stale: AtomicU64,
-    /// Memory of the lines.
+    /// The memory of the lines.
     pub(super) line_bytes: AtomicU64,
 }
 
-/// What is counted of the shared-memory path.
+/// The counts of the shared-memory path.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Calls {
-    /// Reads executed.
+    /// Reads that were executed.
     pub reads: u64,
-    /// Writes executed.
+    /// Writes that were executed.
     pub writes: u64,
-    /// `fsync` and `fdatasync`.
+    /// Calls of `fsync` and `fdatasync`.
     pub syncs: u64,
-    /// Sizes set, attributes returned, files left to the kernel.
+    /// Calls that set a size, return attributes, or leave a file to the kernel.
     pub others: u64,
-    /// Bytes read and written.
+    /// Bytes that were read or written.
     pub bytes: u64,
     /// Calls sent back to take the FUSE path, since the kernel caches the file.
     pub long: u64,

@@ -1,4 +1,4 @@
-//! Open files: read, write, preallocate, sync.
+//! Serves open files: reads, writes, preallocates and syncs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,10 +23,10 @@ use crate::fuse::wire::{
 };
 use crate::session::PIECE_BYTES;
 
-/// The most that one request copies. A caller that wants more repeats it, and can be interrupted in
-/// between.
+/// The maximum that one request copies. A caller that wants more repeats the request, and can be
+/// interrupted in between.
 const COPY_BYTES_MAX: u64 = 64 << 20;
-/// Set-user and set-group bit.
+/// The set-user and set-group bits.
 pub(super) const SET_IDS: u16 = 0o6000;
 const SET_GID: u16 = 0o2000;
 const GROUP_RUNS: u16 = 0o010;
@@ -45,8 +45,8 @@ impl Server {
         answer.put_as(&opened)
     }
 
-    /// Opens `node` with `flags` of `open(2)`. `killer`: whose truncation clears its set-user and
-    /// set-group bits.
+    /// Opens `node` with `flags` of `open(2)`. `killer` is the request of the process whose
+    /// truncation clears the set-user and set-group bits.
     pub(super) fn open_node(
         &self,
         node: &Node,
@@ -99,7 +99,7 @@ impl Server {
         open.sharing = self.short.as_ref().map(|short| short.opened(ino, flags));
     }
 
-    /// A descriptor is being closed, which ends when this is answered. All writes have arrived;
+    /// Serves the close of a descriptor, which ends when this is answered. All writes have arrived.
     /// `fsync` reports whether they are on the device.
     pub(super) fn flush(&self, request: &mut Request<'_>) -> Served {
         let flush: FlushIn = request.take()?;
@@ -141,8 +141,8 @@ impl Server {
         let data = request.bytes(write.size)?;
         let open = self.handles.file(write.fh)?;
         let flags = write.flags as i32;
-        // Cached pages are written at their offset, whatever the file used for the writeback was
-        // opened for.
+        // Cached pages are written at their offset, however the file used for the writeback was
+        // opened.
         let is_cached = write.write_flags & WRITE_CACHE != 0;
         if is_cached && open.only_appended {
             return Err(Errno(libc::EPERM));
@@ -151,7 +151,7 @@ impl Server {
             let metadata = open.file.node().metadata();
             open.may_be_written(&metadata, write.offset, flags & libc::O_APPEND != 0)?;
         }
-        // Nobody vouches for who stored into a mapping: the kernel sends user 0.
+        // The kernel does not say which process stored into a mapping, and sends user 0.
         let _acting = is_cached.then(|| Caller::NOBODY.act());
         let direct = !is_cached && flags & libc::O_DIRECT != 0;
         if direct {
@@ -159,7 +159,7 @@ impl Server {
         }
         let options = WriteOptions {
             // The pieces of one large direct write may come in any order. They go to the kernel's
-            // offsets: it knows the file's end, and excludes other appends meanwhile.
+            // offsets, because it knows the file's end, and excludes other appends meanwhile.
             append: !is_cached && !direct && flags & libc::O_APPEND != 0,
             direct,
             sync: self.serving.sync || flags & libc::O_SYNC == libc::O_SYNC,
@@ -172,7 +172,7 @@ impl Server {
         }
         let killer = (write.write_flags & WRITE_KILL_SUIDGID != 0).then_some(&request.header);
         self.drop_privileges(&open, killer, answer)?;
-        // Where the kernel puts what it appends, it puts by a size that it may not know any more.
+        // The kernel places what it appends by a size that may not be current any more.
         let appends = !is_cached && flags & libc::O_APPEND != 0;
         let is_misplaced = appends
             && write.offset != open.file.size()
@@ -183,7 +183,7 @@ impl Server {
         }
         let written = open.file.write_at_with(data, write.offset, &options);
         if is_misplaced && !direct {
-            // It has the bytes in its cache, at the wrong place.
+            // The kernel has the bytes in its cache, at the wrong place.
             answer.misplaced = Some(request.header.nodeid);
         }
         // (A failed write may have written a part.)
@@ -195,8 +195,8 @@ impl Server {
     }
 
     /// Refuses, as Linux does, a call with O_DIRECT that ends within a block of the device. (A
-    /// large call whose memory begins within a page comes in requests that end anywhere but for the
-    /// last, which begins anywhere.)
+    /// large call whose memory begins within a page comes as several requests. These end at any
+    /// byte, except for the last one, which may begin at any byte.)
     pub(super) fn check_aligned(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
         let is_part = bytes > PIECE_BYTES - 4096;
         let end = offset.saturating_add(bytes as u64);
@@ -204,8 +204,9 @@ impl Server {
         if is_part || is_whole { Ok(()) } else { Err(Errno(libc::EINVAL)) }
     }
 
-    /// Drops the privileges of a file that is written to: capabilities always, set-user and
-    /// set-group bits if the kernel asks for it, or would (`killer`: who writes).
+    /// Drops the privileges of a file that is written to. Capabilities are always dropped. Set-user
+    /// and set-group bits are dropped if the kernel asks for it, or would ask; `killer` is then the
+    /// writer's request.
     fn drop_privileges(
         &self,
         open: &OpenFile,
@@ -229,8 +230,8 @@ impl Server {
     /// Drops the capabilities of a file that is written to.
     pub(super) fn drop_capabilities(&self, open: &OpenFile) -> Result<(), Errno> {
         let node = open.file.node();
-        // Looking for capabilities costs more than a short write: it is done once for each epoch,
-        // which changes when an inode gets capabilities.
+        // Looking for capabilities costs more than a short write, so it is done once for each
+        // epoch, which changes when an inode gets capabilities.
         let epoch = self.privileged.load(Ordering::Relaxed);
         if !open.is_unprivileged_at(epoch) {
             // As in the kernel, an attribute that cannot be read counts as none.
@@ -241,13 +242,15 @@ impl Server {
                     Err(error) => return Err(error.into()),
                 }
             }
-            // Only now: a write beside this one must not pass before they are gone.
+            // This is noted only now, because a concurrent write must not pass before the
+            // capabilities are gone.
             open.note_unprivileged(epoch);
         }
         Ok(())
     }
 
-    /// The same where the kernel sends no flag: there it would be the check for CAP_FSETID.
+    /// Drops the privileges of a file for a request in which the kernel sends no flag for that. The
+    /// check of the user stands for the kernel's check for CAP_FSETID.
     fn drop_privileges_of(
         &self,
         request: &Request<'_>,
@@ -320,9 +323,9 @@ impl Server {
 }
 
 /// Returns the mode of a file that loses its set-user and set-group bits because of `killer`, if it
-/// is not what [`SetMetadata::drop_privileges`] makes of it: that keeps a set-group bit without
+/// differs from the result of [`SetMetadata::drop_privileges`]. That keeps a set-group bit without
 /// group execution, which ext4 clears unless the caller is in the group. (FUSE does not send
-/// supplementary groups: a member by one of these counts as none.)
+/// supplementary groups, so a caller that is a member only by one of these does not count as one.)
 pub(super) fn mode_without_ids(killer: &InHeader, of: &Metadata) -> Option<u16> {
     let is_kept = of.mode & (SET_GID | GROUP_RUNS) == SET_GID;
     (is_kept && killer.gid != of.gid).then_some(of.mode & 0o7777 & !SET_IDS)

@@ -1,4 +1,4 @@
-//! Open directories: listing names.
+//! Lists the names in open directories.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, PoisonError};
@@ -27,7 +27,7 @@ impl Server {
         answer.put_as(&OpenOut { fh, ..OpenOut::default() })
     }
 
-    /// Lists names; with `plus` also the result of a look-up of each.
+    /// Lists names. With `plus`, it also returns the result of a look-up of each name.
     pub(super) fn readdir(
         &self,
         request: &mut Request<'_>,
@@ -37,7 +37,7 @@ impl Server {
         let asked: ReadIn = request.take()?;
         let room = asked.size as usize;
         let directory = self.handles.directory(asked.fh)?;
-        // (After a panic in another thread, the listing is repositioned by the request's offset.)
+        // (After a panic in another thread, the request's offset positions the listing anew.)
         let mut listing = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);
         if listing.at != asked.offset {
             listing.names.seek(asked.offset);
@@ -57,7 +57,8 @@ impl Server {
             };
             let (entry, node) = match next {
                 Ok(next) => next,
-                // Answers with the entries before the failure; the next request meets it again.
+                // The request is answered with the entries before the failure. The next request
+                // meets the failure again.
                 Err(_) if answer.len() > 0 => {
                     let at = listing.at;
                     listing.names.seek(at);
@@ -76,7 +77,7 @@ impl Server {
             listing.at = entry.cookie;
         }
         if answer.len() == 0 && listing.left.is_some() {
-            // Not even one name fits.
+            // There is not even room for one name.
             return Err(Errno(libc::EINVAL));
         }
         Ok(())

@@ -47,7 +47,7 @@ impl Server {
         let asked: GetXattrIn = request.take()?;
         let mut names = Vec::new();
         for (name, _) in self.fs.attributes(&self.node(request)?)? {
-            // As in ext4, those are listed only for callers that may read them.
+            // As in ext4, these are listed only for callers that may read them.
             if request.header.uid != 0 && name.starts_with(b"trusted.") {
                 continue;
             }
@@ -64,7 +64,8 @@ impl Server {
     }
 }
 
-/// Answers with `bytes` if they fit into `room` bytes; if `room` is 0, only with their number.
+/// Answers with `bytes` if they fit into `room` bytes. If `room` is 0, answers only with their
+/// number.
 fn put_fitting(bytes: &[u8], room: u32, answer: &mut Answer) -> Result<(), Errno> {
     match room as usize {
         0 => answer.put_as(&GetXattrOut { size: bytes.len() as u32, padding: 0 }),

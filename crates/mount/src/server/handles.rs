@@ -1,4 +1,4 @@
-//! Open files and directories, by the handle numbers that the kernel was given.
+//! Open files and directories, by the handle numbers that were given to the kernel.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -15,13 +15,14 @@ pub(crate) struct OpenFile {
     pub(crate) file: File,
     pub(crate) is_readable: bool,
     pub(crate) is_writable: bool,
-    /// The file was append-only when it was opened.
+    /// Whether the file was append-only when it was opened.
     pub(crate) only_appended: bool,
-    /// It was opened with O_APPEND, which the kernel lets its user clear later.
+    /// Whether it was opened with O_APPEND, which the program may clear later.
     pub(crate) opened_to_append: bool,
-    /// [`Server::privileged`](super::Server) when capabilities were last looked for; 0: never.
+    /// The value of [`Server::privileged`](super::Server) when capabilities were last looked for,
+    /// or 0 if they never were.
     pub(crate) unprivileged_at: AtomicU64,
-    /// If the mount has a shared-memory path and this is a regular file.
+    /// The state of the shared-memory path, if the mount has one and this is a regular file.
     pub(crate) sharing: Option<Sharing>,
 }
 
@@ -39,15 +40,16 @@ impl OpenFile {
     }
 
     /// Returns EPERM if the file became immutable or append-only after it was opened, which the
-    /// kernel does not know, and the change is not allowed then. `below`: whether it may change
-    /// what is there.
+    /// kernel does not know, and the change is not allowed then. `below` says whether the change
+    /// may affect existing content.
     pub(crate) fn may_be_changed(&self, metadata: &Metadata, below: bool) -> Result<(), Errno> {
         let forbidden = if below { flags::IMMUTABLE | flags::APPEND } else { flags::IMMUTABLE };
         if metadata.flags & forbidden != 0 { Err(Errno(libc::EPERM)) } else { Ok(()) }
     }
 
-    /// The same for a write at `offset`, which `appends` or not: to a file that becomes append-only
-    /// Linux writes as before by descriptors that were not opened to append.
+    /// Returns EPERM if a write at `offset` is not allowed any more. `appends` says whether it
+    /// appends. Linux still writes to a file that becomes append-only by descriptors that were not
+    /// opened to append.
     pub(crate) fn may_be_written(
         &self,
         metadata: &Metadata,
@@ -58,14 +60,14 @@ impl OpenFile {
         self.may_be_changed(metadata, below)
     }
 
-    /// Called when the kernel reads or writes pages of its cache, before that is executed.
+    /// Is called when the kernel reads or writes pages of its cache, before that is executed.
     pub(crate) fn kernel_caches(&self) {
         if let Some(sharing) = &self.sharing {
             sharing.gate.close();
         }
     }
 
-    /// Called when the kernel reads `bytes` into its cache, before that is executed.
+    /// Is called when the kernel reads `bytes` into its cache, before that is executed.
     pub(crate) fn kernel_reads(&self, bytes: u32) {
         self.kernel_caches();
         if let Some(sharing) = &self.sharing {
@@ -92,7 +94,7 @@ pub(crate) struct OpenDirectory {
 /// The position of a directory's reader.
 pub(crate) struct Listing {
     pub(crate) names: ReadDir,
-    /// Cookie of the position.
+    /// The cookie of the position.
     pub(crate) at: u64,
     /// An entry that was read but did not fit into the answer.
     pub(crate) left: Option<(Entry, Option<Node>)>,
@@ -130,7 +132,7 @@ impl Handles {
 
     /// Adds `opened`, and returns its number.
     pub(crate) fn add(&self, opened: Opened) -> u64 {
-        // Poisoning is ignored: the table is consistent after each step.
+        // Poisoning is ignored, because the table is consistent after each step.
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         match all.free.pop() {
             Some(free) => {
@@ -166,8 +168,8 @@ impl Handles {
         }
     }
 
-    /// Removes handle `number`. The caller drops the result without a lock held: the last user of
-    /// an inode without names deletes it.
+    /// Removes handle `number`. The caller drops the result without holding a lock, because the
+    /// last user of an inode without names deletes it.
     pub(crate) fn remove(&self, number: u64) -> Option<Opened> {
         let number = usize::try_from(number).ok()?;
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);

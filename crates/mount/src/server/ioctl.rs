@@ -1,4 +1,4 @@
-//! The ioctls of file systems: flags, projects, generations, trimming.
+//! Serves the ioctls of file systems: flags, projects, generations and trimming.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use super::short::gate::Mode;
 use crate::fuse::Request;
 use crate::fuse::wire::{FsXattr, FstrimRange, IoctlIn, IoctlOut};
 
-/// `_IOR('f', 1, long)`, but an int is copied, as in the next ones. The number encodes the size of
-/// `long`, so a 32-bit program's differs.
+/// `_IOR('f', 1, long)`. As for the next ones, an int is copied. The number encodes the size of
+/// `long`, so a 32-bit program's number differs.
 const GETFLAGS: u32 = 0x8008_6601;
 const GETFLAGS_32: u32 = 0x8004_6601;
 /// `_IOW('f', 2, long)`.
@@ -49,7 +49,7 @@ fn to_xflags(flags: u32) -> u32 {
     XFLAGS.iter().filter(|(_, ext4)| flags & ext4 != 0).map(|(xflag, _)| xflag).sum()
 }
 
-/// Returns `old` with the flags of `xflags`; `None` if one of them is not supported.
+/// Returns `old` with the flags of `xflags`, or `None` if one of them is not supported.
 fn from_xflags(xflags: u32, old: u32) -> Option<u32> {
     let known: u32 = XFLAGS.iter().map(|(xflag, _)| xflag).sum();
     let told: u32 = XFLAGS.iter().map(|(_, ext4)| ext4).sum();
@@ -112,7 +112,7 @@ impl Server {
         }
     }
 
-    /// A program takes an open file, to take the shared-memory path.
+    /// Serves a program that takes an open file, in order to use the shared-memory path.
     fn take(
         &self,
         request: &Request<'_>,
@@ -134,13 +134,13 @@ impl Server {
             NotTaken::NoRoom => Errno(libc::ENOSPC),
         })?;
         let nodeid = request.header.nodeid;
-        // From now on the attributes change without the kernel.
+        // From now on the attributes change without the kernel's knowledge.
         answer.stale = Some(nodeid);
         if mode == Mode::Entering
             && let Some(sharing) = &open.sharing
         {
-            // Also if nothing is known to be cached: a write may have filled a page, and not have
-            // arrived yet.
+            // This is done even if nothing is known to be cached, because a write may have filled a
+            // page, and not have arrived yet.
             (answer.outdated, answer.enters) = (Some(nodeid), Some(Arc::clone(&sharing.gate)));
         }
         put_out(&taken.to_bytes(), asked, answer)
@@ -164,7 +164,7 @@ impl Server {
         }
         let end = range.start.saturating_add(range.len);
         let trimmed = match self.fs.trim(range.start..end, range.minlen) {
-            // As the kernel's ext4 for a device without discard.
+            // The kernel's ext4 returns this for a device without discard.
             Err(Error::Unsupported(_)) => return Err(Errno(libc::EOPNOTSUPP)),
             trimmed => trimmed?,
         };

@@ -1,12 +1,12 @@
-//! Which file content the kernel may have cached while it was written by direct writes.
+//! Records which file content the kernel may have cached while direct writes wrote it.
 //!
 //! Before a direct write the kernel drops its copy of those bytes. A concurrent read by another
-//! program caches the old bytes again, and they would stay. So before the answer to a direct write
-//! we make the kernel drop the file's content once more, unless nothing was read into its cache
-//! since the last time.
+//! program caches the old bytes again, and they would stay. Before the answer to a direct write we
+//! therefore make the kernel drop the file's content once more, unless nothing was read into its
+//! cache since the last time.
 //!
-//! The kernel then waits for reads in flight, which need one of our serving threads. So a thread
-//! that does nothing else sends the notice.
+//! The kernel then waits for reads in flight, which need one of our serving threads. Therefore a
+//! thread that does nothing else sends the notice.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -23,8 +23,8 @@ use super::short::gate::Gate;
 /// Number of parts, each with a lock of its own.
 const PARTS: usize = 16;
 
-/// The files of which the kernel may have cached something, by node number, with a number for the
-/// last time.
+/// The files of which the kernel may have cached something, by node number. Each has a number for
+/// the last time when that happened.
 pub(crate) struct Kept {
     parts: [Mutex<HashMap<u64, u64>>; PARTS],
     times: AtomicU64,
@@ -41,8 +41,8 @@ impl Kept {
     }
 
     /// Notes that some of the content of `nodeid` is about to be sent to the kernel, or is in its
-    /// cache. The lock has an order with that of a direct write: either the read sees the data of
-    /// the write, or the write sees the note.
+    /// cache. The lock orders this with a direct write: either the read sees the data of the write,
+    /// or the write sees the note.
     pub(crate) fn keep(&self, nodeid: u64) {
         let mut part = self.part(nodeid);
         part.insert(nodeid, self.times.fetch_add(1, Ordering::Relaxed));
@@ -53,13 +53,13 @@ impl Kept {
         self.part(nodeid).contains_key(&nodeid)
     }
 
-    /// Called when the kernel has dropped the inode.
+    /// Is called when the kernel has dropped the inode.
     pub(crate) fn forget(&self, nodeid: u64) {
         self.part(nodeid).remove(&nodeid);
     }
 
-    /// Has the kernel drop the content of `nodeid` by `notice`. Afterwards it has none, unless some
-    /// was sent to it meanwhile.
+    /// Makes the kernel drop the content of `nodeid` by `notice`. Afterwards the kernel has none,
+    /// unless some was sent to it meanwhile.
     fn drop_by(&self, nodeid: u64, notice: impl FnOnce()) {
         let before = self.part(nodeid).get(&nodeid).copied();
         notice();
@@ -73,7 +73,7 @@ impl Kept {
 /// An answer that waits until the kernel has dropped the content of a file.
 pub(crate) struct Late {
     pub(crate) nodeid: u64,
-    /// Empty: none, because it was sent before.
+    /// The answer. It is empty if it was sent before.
     pub(crate) answer: Vec<u8>,
     /// The descriptor from which the request came.
     pub(crate) device: Arc<OwnedFd>,
@@ -81,8 +81,8 @@ pub(crate) struct Late {
     pub(crate) enters: Option<Arc<Gate>>,
 }
 
-/// Starts the thread for late answers. It ends when the last sender is dropped. It takes each from
-/// `left` when it is done.
+/// Starts the thread for late answers, which ends when the last sender is dropped. When an answer
+/// is done, the thread subtracts it from `left`.
 pub(crate) fn start(kept: Arc<Kept>, left: Arc<AtomicUsize>) -> std::io::Result<Sender<Late>> {
     let (sender, receiver) = channel();
     let answer_all = move || answer_late(&kept, &receiver, &left);
@@ -98,8 +98,8 @@ fn answer_late(kept: &Kept, all: &Receiver<Late>, left: &AtomicUsize) {
 }
 
 fn answer_one(kept: &Kept, late: Late) {
-    // (If the kernel no longer knows the inode, it caches nothing of it.)
-    // A file that the kernel uses already keeps its pages: one may be under way to us.
+    // (If the kernel no longer knows the inode, it caches nothing of it.) A file that the kernel
+    // already uses keeps its pages, because one may be on its way to us.
     if late.enters.as_ref().is_some_and(|gate| gate.is_closed()) {
         let _ = rustix::io::write(late.device.as_fd(), &late.answer);
         return;

@@ -1,4 +1,4 @@
-//! Executes requests: a function for each kind.
+//! Executes requests. Each kind has a function.
 
 mod answer;
 mod attributes;
@@ -29,7 +29,7 @@ use state::ino;
 pub(crate) use state::{Server, Serving, nodeid};
 
 impl Server {
-    /// Executes `request`; the result goes into `answer`.
+    /// Executes `request`. The result goes into `answer`.
     fn serve(&self, request: &mut Request<'_>, answer: &mut Answer) -> Served {
         let opcode = Opcode::of(request.header.opcode).ok_or(Errno(libc::ENOSYS))?;
         match opcode {
@@ -77,8 +77,8 @@ impl Server {
 
             // Every request ends by itself.
             Opcode::Interrupt | Opcode::NotifyReply | Opcode::Destroy => Ok(()),
-            // The kernel checks permissions, keeps the locks, and does not poll; we have no DAX
-            // window. There is no second INIT.
+            // The kernel checks permissions, keeps the locks, and does not poll. We have no DAX
+            // window, and there is no second INIT.
             Opcode::Access
             | Opcode::GetLk
             | Opcode::SetLk
@@ -107,8 +107,8 @@ impl Server {
     }
 
     fn forget_node(&self, nodeid: u64, count: u64) {
-        // The kernel has dropped the inode. What it caches of it later, after another look-up, is
-        // noted later, too.
+        // The kernel has dropped the inode. What it caches of it after another look-up is noted
+        // then.
         self.lookups.forget_with(ino(nodeid), count, || self.kept.forget(nodeid));
     }
 

@@ -1,4 +1,4 @@
-//! Names: look-up, creation, renaming and removal.
+//! Serves names: look-up, creation, renaming and removal.
 
 use std::ffi::OsStr;
 
@@ -31,8 +31,8 @@ impl Server {
         }
     }
 
-    /// Looks up `.` or `..`, which the kernel does to open by handle (NFS, `open_by_handle_at`). It
-    /// need not have looked up `parent` before.
+    /// Looks up `.` or `..`, which the kernel does to open by handle (NFS, `open_by_handle_at`).
+    /// The kernel need not have looked up `parent` before.
     fn lookup_dots(&self, parent: u32, name: &OsStr) -> Result<Node, Error> {
         let mut node = match self.lookups.get(parent) {
             Err(Error::Stale) => self.fs.inode(parent)?,
@@ -146,7 +146,7 @@ impl Server {
                 let opened = self.open_node(&node, flags & !libc::O_TRUNC, None)?;
                 return self.tell_opened(&node, opened, answer);
             }
-            // (The kernel found no such name; another of its requests has created it since.)
+            // (The kernel found no such name, and another of its requests has created it since.)
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => self.fs.lookup(&parent, name)?,
             Err(error) => return Err(error.into()),
         };

@@ -1,4 +1,4 @@
-//! Notices: what we tell the kernel unasked (`enum fuse_notify_code`).
+//! Notices, which we send to the kernel without a request (`enum fuse_notify_code`).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,4 +1,4 @@
-//! Messages that others can cause again and again.
+//! Messages that programs can cause again and again.
 
 use std::time::{Duration, Instant};
 
@@ -8,18 +8,18 @@ use super::lock::locked;
 
 /// The time between two lines of one message.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The pause before what failed unexpectedly is tried again.
+/// The pause before an operation that failed unexpectedly is tried again.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
-/// One message: said the first time, and then once in an [`INTERVAL`] at most, with how often it
-/// came until then.
+/// One message. It is logged the first time, and then at most once in an [`INTERVAL`], with the
+/// number of times that it was caused until then.
 pub(crate) struct Said(Mutex<Times>);
 
 #[derive(Default)]
 struct Times {
-    /// When it was said last.
+    /// The time when the message was last logged.
     at: Option<Instant>,
-    /// How often it came since.
+    /// The number of times that it was caused since.
     unsaid: u64,
 }
 
@@ -28,14 +28,15 @@ impl Said {
         Self(Mutex::new(Rank::Served, Times::default()))
     }
 
-    /// Calls `say` if it is time for a line, with how often it came since the last one, unless once.
+    /// Calls `say` if a line is due. It gets the number of times since the last line, unless that
+    /// is one.
     pub(crate) fn again(&self, say: impl FnOnce(Option<u64>)) {
         if let Some(times) = self.at(Instant::now()) {
             say((times > 1).then_some(times));
         }
     }
 
-    /// It comes `now`. Returns how often since the last line, if it is time for one.
+    /// Counts the message `now`. Returns the number of times since the last line, if a line is due.
     fn at(&self, now: Instant) -> Option<u64> {
         let mut times = locked(&self.0);
         times.unsaid += 1;
@@ -46,7 +47,8 @@ impl Said {
         Some(std::mem::take(&mut times.unsaid))
     }
 
-    /// At the end: calls `say` with how often it came since the last line, if it did.
+    /// Ends the counting. Calls `say` with the number of times since the last line, unless that is
+    /// 0.
     pub(crate) fn end(&self, say: impl FnOnce(u64)) {
         let mut times = locked(&self.0);
         let unsaid = std::mem::take(&mut times.unsaid);

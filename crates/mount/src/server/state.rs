@@ -1,4 +1,4 @@
-//! A mount's server: what the requests share.
+//! A mount's server: the state that the requests share.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -23,7 +23,7 @@ impl From<Malformed> for Errno {
     }
 }
 
-/// How a mount is served.
+/// The way in which a mount is served.
 #[derive(Debug, Clone)]
 pub(crate) struct Serving {
     /// How long the kernel may cache names and attributes.
@@ -39,7 +39,7 @@ pub(crate) struct Server {
     pub(super) handles: Handles,
     pub(super) serving: Serving,
     pub(crate) kept: Arc<Kept>,
-    /// Epoch of capabilities: from 1, incremented when an inode gets some.
+    /// The epoch of capabilities. It begins with 1 and is incremented when an inode gets some.
     pub(super) privileged: AtomicU64,
     pub(crate) counts: Arc<RequestCounts>,
     pub(crate) short: Option<Arc<Short>>,
@@ -82,20 +82,21 @@ impl Server {
         self.short.as_ref().is_some_and(|short| short.was_taken(ino))
     }
 
-    /// How long the kernel may keep the attributes of `ino`: not at all if programs change them
-    /// behind its back. `was_taken`: what the function of that name returned before they were read;
-    /// it is asked again here, because a program may have taken the file in between.
+    /// Returns how long the kernel may keep the attributes of `ino`, which is not at all if
+    /// programs change them without its knowledge. `was_taken` is the result of the function of
+    /// that name before the attributes were read. The function is called again here, because a
+    /// program may have taken the file in between.
     pub(super) fn attr_timeout(&self, was_taken: bool, ino: u32) -> (u64, u32) {
         if was_taken || self.was_taken(ino) { (0, 0) } else { self.timeout() }
     }
 
-    /// Ends a change: on a `sync` mount, makes it durable.
+    /// Ends a change. On a `sync` mount, makes it durable.
     pub(super) fn changed(&self) -> Result<(), Errno> {
         if self.serving.sync { Ok(self.fs.sync()?) } else { Ok(()) }
     }
 }
 
-/// Returns the inode of a FUSE node number; 0, which is no inode, if there can be none.
+/// Returns the inode of a FUSE node number, or 0, which is no inode, if there can be none.
 pub(super) fn ino(nodeid: u64) -> u32 {
     match nodeid {
         FUSE_ROOT => EXT4_ROOT,

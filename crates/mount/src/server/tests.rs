@@ -1,4 +1,4 @@
-//! Requests that no kernel sends.
+//! Tests requests that no kernel sends.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ fn what_makes_no_sense_is_refused_and_harms_nothing() {
     let Some((_scratch, fs, mut asked)) = server() else { return };
     let mut rng = Rng::new(7);
     let create = CreateIn { flags: 0o102, mode: 0o100_644, ..CreateIn::default() };
-    // Something is open, so that random handle numbers are sometimes valid.
+    // A file is open, so that random handle numbers are sometimes valid.
     asked.ask(35, 1, &[create.as_bytes(), b"open\0"].concat()).unwrap();
     asked.ask(27, 1, OpenIn::default().as_bytes()).unwrap();
     let (mut done, mut refused) = (0, 0);
@@ -144,8 +144,8 @@ fn pieces_of_a_direct_append_may_come_in_any_order() {
     let append = libc::O_APPEND | libc::O_WRONLY;
     write(4096, b'b', append | libc::O_DIRECT, 0);
     write(0, b'a', append | libc::O_DIRECT, 0);
-    // Other writes do not depend on the kernel's end of file; cached pages do not depend on the
-    // flags of the file that they are written by.
+    // Other writes do not depend on the kernel's end of file. Cached pages do not depend on the
+    // flags of the file by which they are written.
     write(0, b'c', append, 0);
     write(0, b'A', append, WRITE_CACHE);
     drop(asked);

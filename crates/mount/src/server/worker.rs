@@ -1,7 +1,7 @@
-//! The threads that serve a mount: each reads a request, executes it, and answers it.
+//! The threads that serve a mount. Each reads a request, executes it, and answers it.
 //!
 //! There is one for each CPU, with a descriptor of its own (`FUSE_DEV_IOC_CLONE`). A request that
-//! may take long (an `fsync`, a copy) starts another one if no thread is left to read, so that a
+//! may take long (an `fsync`, a copy) starts another thread if none is left to read, so that a
 //! cached read does not wait for another program's commit.
 
 use std::io;
@@ -27,17 +27,18 @@ use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
 use crate::session::{self, PIECE_BYTES};
 
-/// Bytes before the data of a WRITE request, so that the data begins on a page boundary.
+/// The number of bytes before the data of a WRITE request. In the buffer, the data begins on a page
+/// boundary.
 const BEFORE_DATA: usize = size_of::<InHeader>() + size_of::<WriteIn>();
-/// Buffer for a request: a WRITE's data, or two names of 4 KiB, with room to spare.
+/// The size of a buffer for a request: a WRITE's data, or two names of 4 KiB, with room to spare.
 const REQUEST_BYTES: usize = PIECE_BYTES + (16 << 10);
-/// Limit of threads where there are fewer CPUs: below a file system's usual number of channels, so
-/// that each thread has one.
+/// Limit of threads where there are fewer CPUs. It is below a file system's usual number of
+/// channels, so that each thread has one.
 const THREADS_MAX: usize = 6;
 
-/// The longest time that the end of a mount takes for requests that are being executed.
+/// The longest time that the end of a mount waits for requests that are being executed.
 const STOP_TIME: Duration = Duration::from_secs(60);
-/// The time between two looks then.
+/// The time between two checks at the end of a mount.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// A mount being served.
@@ -45,19 +46,20 @@ pub(crate) struct Workers {
     server: Arc<Server>,
     device: OwnedFd,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Threads that execute a request; the others read one, or are about to.
+    /// The number of threads that execute a request. The others read one, or are about to.
     busy: AtomicUsize,
     all: AtomicUsize,
     most: usize,
-    /// No further request is executed: each is answered with ENOTCONN.
+    /// Whether no further request is executed: each is answered with ENOTCONN.
     is_stopping: AtomicBool,
-    /// No further request is read.
+    /// Whether no further request is read.
     is_stopped: AtomicBool,
-    /// To the thread that sends answers after a notice, and how many are to be sent.
+    /// The channel to the thread that sends answers after a notice, and the number of answers to be
+    /// sent.
     late: Sender<Late>,
     late_left: Arc<AtomicUsize>,
     ended: Ended,
-    /// What programs, or a lack of memory, can have us say in a loop.
+    /// Messages that programs, or a lack of memory, can cause in a loop.
     unread: Said,
     malformed: Said,
     no_thread: Said,
@@ -70,7 +72,7 @@ struct Ended {
 }
 
 impl Workers {
-    /// Serves requests of `device`, after INIT, by `server`, with `threads` threads at first.
+    /// Serves requests of `device`, after INIT, by `server`, beginning with `threads` threads.
     pub(crate) fn start(server: Server, device: OwnedFd, threads: usize) -> io::Result<Arc<Self>> {
         use rustix::event::{EventfdFlags, eventfd};
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -125,11 +127,11 @@ impl Workers {
         }
     }
 
-    /// Serves requests until the mount ends; a thread's main function.
+    /// Serves requests until the mount ends. This is a thread's main function.
     fn work(self: &Arc<Self>, device: &Arc<OwnedFd>) {
         let mut room = Room::new(BEFORE_DATA, REQUEST_BYTES);
         let mut answer = Answer::new(PIECE_BYTES);
-        // For `stop`: another mount namespace may have the mount when nobody here has.
+        // This is for `stop`: another mount namespace may have the mount when none here has it.
         meantime_process::thread::allow_interrupts();
         while !self.is_stopped.load(Ordering::Acquire) {
             let bytes = room.all();
@@ -141,7 +143,7 @@ impl Workers {
                 // The mount (ENODEV) or the connection has ended.
                 Err(OsErrno::NODEV | OsErrno::CONNABORTED) => break,
                 Err(error) => {
-                    // Out of memory, perhaps: the callers go on waiting.
+                    // Memory may be exhausted. The callers continue to wait.
                     self.unread.again(|times| {
                         tracing::error!(%error, times, "a request could not be read from /dev/fuse");
                     });
@@ -154,7 +156,7 @@ impl Workers {
 
     fn handle(self: &Arc<Self>, bytes: &[u8], answer: &mut Answer, device: &Arc<OwnedFd>) {
         let Ok(mut request) = Request::new(bytes) else {
-            // Its number is unknown, so it cannot be answered.
+            // The request's number is unknown, so it cannot be answered.
             let len = bytes.len();
             return self.malformed.again(|times| {
                 tracing::error!(len, times, "a request of the kernel is malformed");
@@ -162,7 +164,8 @@ impl Workers {
         };
         let unique = request.header.unique;
         let opcode = Opcode::of(request.header.opcode);
-        // SeqCst, as in `stop`: it sees that this thread is busy, or this thread that it stops.
+        // SeqCst, as in `stop`: either `stop` sees that this thread is busy, or this thread sees
+        // that the mount is stopping.
         let busy = self.busy.fetch_add(1, Ordering::SeqCst) + 1;
         if self.is_stopping.load(Ordering::SeqCst) {
             self.busy.fetch_sub(1, Ordering::SeqCst);
@@ -191,7 +194,8 @@ impl Workers {
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
         self.server.counts.add(opcode, done.is_ok(), begun.elapsed());
         if let Some(nodeid) = answer.stale.take() {
-            // Before the caller continues. (The kernel may have forgotten the inode.)
+            // The notice is sent before the caller continues. (The kernel may have forgotten the
+            // inode.)
             let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
         }
         if let Some(nodeid) = answer.outdated.take() {
@@ -206,7 +210,7 @@ impl Workers {
             let (answer, device) = (Vec::new(), Arc::clone(device));
             self.send_late(Late { nodeid, answer, device, enters: None });
         }
-        // Release, by SeqCst: who sees the thread idle sees what it has done.
+        // Release, by SeqCst: a thread that sees this one idle also sees what it has done.
         self.busy.fetch_sub(1, Ordering::SeqCst);
     }
 
@@ -216,16 +220,18 @@ impl Workers {
         let _ = self.late.send(late);
     }
 
-    /// Ends the mount, whoever has it: what is being executed is answered, everything later gets
-    /// ENOTCONN, and then the threads end, and with the last descriptor of /dev/fuse the mount.
+    /// Ends the mount, also if other namespaces have it. Requests that are being executed are
+    /// answered, and all later ones get ENOTCONN. Then the threads end, and with the last
+    /// descriptor of /dev/fuse the mount ends.
     ///
-    /// Its users are answered until then, because notices wait for pages that they have asked for.
+    /// Users of the mount are answered until then, because notices wait for pages that they have
+    /// asked for.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
         if let Some(short) = &self.server.short {
             short.end();
         }
-        // Each request ends by itself. This bound is for the device of a fault that nobody knows.
+        // Each request ends by itself. The time limit is for a device with an unknown fault.
         let deadline = Instant::now() + STOP_TIME;
         let is_at_work =
             || self.busy.load(Ordering::SeqCst) > 0 || self.late_left.load(Ordering::SeqCst) > 0;
@@ -239,7 +245,7 @@ impl Workers {
             if left.is_empty() {
                 break;
             }
-            // Again and again: one may be about to read just now.
+            // This is repeated, because a thread may be about to read just now.
             left.into_iter().for_each(meantime_process::thread::interrupt);
             drop(threads);
             std::thread::sleep(LOOK);

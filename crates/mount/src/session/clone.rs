@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Setter, ioctl, opcode};
 
-/// Opens /dev/fuse again for the connection of `device`. What is read from the new descriptor is
-/// answered on it, and it shares no lock with the others.
+/// Opens /dev/fuse again for the connection of `device`. A request that is read from the new
+/// descriptor is answered on it, and the descriptor shares no lock with the others.
 pub(crate) fn clone_device(device: &OwnedFd) -> io::Result<OwnedFd> {
     /// `FUSE_DEV_IOC_CLONE`.
     const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);

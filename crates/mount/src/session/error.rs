@@ -1,13 +1,13 @@
-//! Why there is no mount.
+//! The reasons why there is no mount.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What reads files where nothing can be mounted: for the end of a message.
+/// The commands that read files where nothing can be mounted, for the end of a message.
 pub const UNMOUNTED: &str = "without a mount, `meantime fs get` and `meantime fs cat` read files, \
                              and so does Python's file system (fsspec)";
 
-/// Why there is no mount.
+/// The reason why there is no mount.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
@@ -16,7 +16,7 @@ pub enum SessionError {
     Directory {
         /// The directory.
         dir: PathBuf,
-        /// What is wrong with it, with advice.
+        /// The reason, with advice.
         why: String,
     },
     /// The kernel's FUSE cannot be reached.
@@ -27,7 +27,7 @@ pub enum SessionError {
     Refused {
         /// The mount's directory.
         dir: PathBuf,
-        /// Why, with advice.
+        /// The reason, with advice.
         why: String,
     },
     /// Kernel and server have no version of the protocol in common.

@@ -1,5 +1,5 @@
-//! Mounting as an unprivileged user: by the program `fusermount3`, which passes the descriptor over
-//! a socket.
+//! Mounts as an unprivileged user, by the program `fusermount3`, which passes the descriptor over a
+//! socket.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -12,13 +12,13 @@ use rustix::io::FdFlags;
 use super::{SessionError, UNMOUNTED, pass};
 use crate::options::Options;
 
-/// The program's names; a system has one or both.
+/// The program's names. A system has one or both.
 const PROGRAMS: [&str; 2] = ["fusermount3", "fusermount"];
 /// The environment variable with the socket's descriptor number.
 const SOCKET: &str = "_FUSE_COMMFD";
 
 fn words(options: &Options) -> String {
-    // A comma ends an option; a backslash escapes it.
+    // A comma ends an option, and a backslash escapes it.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let mut words = format!("fsname={source},subtype=meantime,default_permissions");
     let choices = [

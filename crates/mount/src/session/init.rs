@@ -1,4 +1,4 @@
-//! INIT: kernel and server agree on features.
+//! INIT, in which kernel and server agree on features.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -10,15 +10,15 @@ use crate::fuse::flags::init;
 use crate::fuse::wire::{InitIn, InitOut, OutHeader};
 use crate::fuse::{Opcode, Request};
 
-/// Largest read or write of one request: 256 pages, the kernel's default limit
+/// The largest read or write of one request: 256 pages, the kernel's default limit
 /// (`fs.fuse.max_pages_limit`).
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// `FUSE_KERNEL_VERSION`, and the newest minor version whose structures we define.
 const MAJOR: u32 = 7;
 const MINOR: u32 = 39;
-/// The oldest minor version whose structures have the same length: Linux 5.4. What is [`NEEDED`]
-/// came later.
+/// The oldest minor version whose structures have the same length, which is that of Linux 5.4. The
+/// features of [`NEEDED`] came later.
 const MINOR_MIN: u32 = 31;
 
 /// The features that we use if the kernel offers them.
@@ -40,11 +40,11 @@ const WANTED: u64 = init::ASYNC_READ
     | init::SETXATTR_EXT
     | init::INIT_EXT
     | init::DIRECT_IO_ALLOW_MMAP;
-/// Required features: without it `setxattr` has another structure.
+/// The features that are required. Without this one `setxattr` has another structure.
 const NEEDED: u64 = init::SETXATTR_EXT;
 
-/// The kernel's background requests (read-ahead, writeback) in flight, and the number of them from
-/// which it throttles.
+/// The maximum number of the kernel's background requests (read-ahead, writeback) in flight, and
+/// the number from which the kernel throttles them.
 const BACKGROUND: u16 = 64;
 const CONGESTED: u16 = 48;
 
@@ -83,7 +83,7 @@ pub(crate) fn agree(device: &OwnedFd, time_gran_ns: u32) -> Result<(), SessionEr
     }
 }
 
-/// Returns the answer to `asked`, and whether it fixes the version: a kernel of a later major
+/// Returns the answer to `asked`, and whether it fixes the version. A kernel of a later major
 /// version asks again.
 fn answer(asked: &InitIn, flags2: u32) -> Result<(InitOut, bool), String> {
     if asked.major > MAJOR {

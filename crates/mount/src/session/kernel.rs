@@ -1,4 +1,4 @@
-//! Mounting as root: mount(2).
+//! Mounts as root, by mount(2).
 
 use std::ffi::CString;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::mount::UnmountFlags;
 use super::{SessionError, UNMOUNTED};
 use crate::options::Options;
 
-/// The type of our mounts in /proc/mounts: a subtype of FUSE.
+/// The type of our mounts in /proc/mounts, which is a subtype of FUSE.
 pub(super) const TYPE: &str = "fuse.meantime";
 
 pub(super) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionError> {

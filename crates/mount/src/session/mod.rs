@@ -19,7 +19,7 @@ pub(crate) use init::{PIECE_BYTES, agree};
 
 use crate::options::Options;
 
-/// Checks whether `dir` can be mounted at. Returns its absolute path.
+/// Checks whether a file system can be mounted at `dir`. Returns its absolute path.
 pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, SessionError> {
     let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
     let unusable = |error: io::Error| match error.kind() {
@@ -40,7 +40,7 @@ pub(crate) fn check_directory(dir: &Path, nonempty: bool) -> Result<PathBuf, Ses
     Ok(path)
 }
 
-/// Says why a place cannot be mounted at which the system cannot look at.
+/// Returns why a place that the system cannot examine cannot be mounted at.
 fn why_unusable(error: &io::Error) -> String {
     if error.raw_os_error() != Some(libc::ENOTCONN) {
         return error.to_string();
@@ -59,7 +59,8 @@ pub(crate) fn mount(dir: &Path, options: &Options) -> Result<OwnedFd, SessionErr
     }
 }
 
-/// Ends the mount at `dir`; with `by_force` also if it is in use: its users get errors from now on.
+/// Ends the mount at `dir`. With `by_force` it also ends a mount in use, whose users get errors
+/// from now on.
 pub(crate) fn unmount(dir: &Path, by_force: bool) -> io::Result<()> {
     if rustix::process::geteuid().is_root() {
         kernel::unmount(dir, by_force)

@@ -1,10 +1,10 @@
 //! A mount that only one process and its children see, in a mount namespace of their own.
 //!
-//! Root needs only that. Other users first create a user namespace, in which they may mount. The
-//! caller keeps its user and group there; all others appear as `nobody`.
+//! Root needs only the mount namespace. Other users first create a user namespace, in which they
+//! may mount. The caller keeps its user and group there, and all others appear as `nobody`.
 //!
-//! The kernel requires that /dev/fuse is opened and mounted in the same namespace. So that process
-//! does both, and passes the descriptor to the serving process, which stays outside.
+//! The kernel requires that /dev/fuse is opened and mounted in the same namespace. Therefore that
+//! process does both, and passes the descriptor to the serving process, which stays outside.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -74,8 +74,8 @@ fn unshare(flags: UnshareFlags) -> io::Result<()> {
     Ok(rustix::thread::unshare(flags)?)
 }
 
-/// Makes sure that there is a directory `dir` to mount at. A missing one is made in a tmpfs over
-/// its parent, with the parent's entries bound into it. So nothing is left behind.
+/// Ensures that there is a directory `dir` to mount at. A missing one is made in a tmpfs over its
+/// parent, with the parent's entries bound into it. So nothing is left behind.
 fn make_place(dir: &Path) -> Result<(), SessionError> {
     let failed = |why: &str| SessionError::Directory { dir: dir.to_owned(), why: why.to_owned() };
     match dir.metadata() {
@@ -114,6 +114,6 @@ fn make_over(parent: &Path, siblings: &[OsString], dir: &Path) -> io::Result<()>
         mount_bind_recursive(hidden.join(name), parent.join(name))?;
     }
     fs::create_dir(dir)?;
-    // Read-only: what programs wrote there would be lost.
+    // The mount is read-only, because what programs wrote there would be lost.
     Ok(mount_remount(parent, flags | MountFlags::RDONLY, "")?)
 }

@@ -1,4 +1,4 @@
-//! Descriptors passed from one process to another over a socket (SCM_RIGHTS).
+//! Passes descriptors from one process to another over a socket (SCM_RIGHTS).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -21,12 +21,13 @@ pub(crate) fn send(socket: impl AsFd, descriptor: impl AsFd) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    // Without a byte of data nothing is sent. NOSIGNAL: a closed peer is an error, not a SIGPIPE.
+    // Without a byte of data nothing is sent. With NOSIGNAL a closed peer is an error, not a
+    // SIGPIPE.
     sendmsg(socket, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
-/// Receives the descriptor that comes over `socket`; `None` if the other end is closed.
+/// Receives the descriptor that comes over `socket`. Returns `None` if the other end is closed.
 pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -36,7 +37,7 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
         recvmsg(&socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)
     });
     match received {
-        // Closed before the other end read what was sent to it.
+        // The socket was closed before the other end read what was sent to it.
         Err(Errno::CONNRESET) => return Ok(None),
         received => received?,
     };

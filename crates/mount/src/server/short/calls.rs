@@ -1,4 +1,4 @@
-//! Calls of the shared-memory path, executed.
+//! Executes the calls of the shared-memory path.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -22,10 +22,11 @@ use crate::server::handles::OpenFile;
 
 /// A read of fewer bytes is small, compared with what the kernel reads ahead (128 KiB and more).
 const SMALL_BYTES: usize = 32 << 10;
-/// Small reads in a row, each where the last one ended, after which a file is read in sequence.
+/// The number of small reads in a row, each beginning where the last one ended, after which a file
+/// counts as read in sequence.
 const SEQUENCE: u32 = 64;
 
-/// Serves a line until it ends; a thread's main function.
+/// Serves a line until it ends. This is a thread's main function.
 pub(super) fn serve(
     server: &Server,
     short: &Short,
@@ -39,7 +40,7 @@ pub(super) fn serve(
             if !share.grow(request.len as usize) {
                 short.say_no_memory();
                 line.drop_data(share.data());
-                // Its caller goes to the kernel, and is to find there what others have written.
+                // The caller goes to the kernel, and has to find there what others have written.
                 let open = connection.file(request.handle);
                 if let Some(sharing) = open.as_ref().and_then(|open| open.sharing.as_ref()) {
                     sharing.gate.close();
@@ -52,9 +53,9 @@ pub(super) fn serve(
             data = Room::new(0, share.data());
         }
         let data = &mut data.all()[..request.len as usize];
-        // As a request of the kernel: a panic in one call must not end the others.
+        // As with a request of the kernel, a panic in one call must not end the others.
         let _waits = server.fs.begin_call();
-        // The kernel does not vouch here for who calls.
+        // The kernel does not say here who the caller is.
         let _acting = Caller::NOBODY.act();
         let call = AssertUnwindSafe(|| server.call(connection, &request, data, &line));
         let reply = catch_unwind(call).unwrap_or(Reply::done(-i64::from(libc::EIO), 0));
@@ -64,7 +65,7 @@ pub(super) fn serve(
 }
 
 impl Server {
-    /// Executes `request`. `data` is as long as it says.
+    /// Executes `request`. `data` has the length that the request names.
     fn call(
         &self,
         connection: &Connection,
@@ -120,7 +121,7 @@ impl Server {
                 read.map_err(|error| error.errno_of_data())
             }
             Op::Write => {
-                // (A write up to the end grows a file that another one cuts meanwhile.)
+                // (A write up to the end grows a file that another write truncates meanwhile.)
                 let end = at.saturating_add(data.len() as u64);
                 may_resize = end >= size;
                 let metadata = open.file.node().metadata();
@@ -129,7 +130,7 @@ impl Server {
                 {
                     return Reply::done(-i64::from(errno), 0);
                 }
-                // Whether the caller may keep the bits is the kernel's to know.
+                // Only the kernel knows whether the caller may keep the bits.
                 if metadata.mode & SET_IDS != 0 || end > size && sharing.is_appended_elsewhere() {
                     return Reply::without(Status::Long);
                 }
@@ -141,8 +142,8 @@ impl Server {
                     return Reply::done(-i64::from(errno), 0);
                 }
                 let written = match open.file.write_at_where(data, request.offset, &options) {
-                    // The kernel's request says who it is: blocks may be reserved for them. (What
-                    // was appended before it failed must not be appended again.)
+                    // The kernel's request says who the caller is, for whom blocks may be reserved.
+                    // (What was appended before the failure must not be appended again.)
                     Err(Error::NoSpace) if !append || open.file.size() <= size => {
                         return Reply::without(Status::Long);
                     }
@@ -152,7 +153,8 @@ impl Server {
                 let written = written.map(|(written, at)| (written as i64, at + written as u64));
                 written.map_err(|error| error.errno_of_data())
             }
-            // Without the gate: they touch no content, and the kernel would wait for them.
+            // Syncs do not hold the gate, because they touch no content, and the kernel would wait
+            // for them.
             Op::SyncData | Op::SyncAll => {
                 drop(call);
                 gate.count(Done::Change);
@@ -176,7 +178,7 @@ impl Server {
                     truncated => truncated.map(|()| (0, 0)),
                 }
             }
-            // (Above.)
+            // (This operation was handled above.)
             Op::Leave => Ok((0, 0)),
             Op::Attributes => {
                 line.give(&attributes(&open).to_bytes());
@@ -186,17 +188,18 @@ impl Server {
         drop(call);
         let (result, end) = done.unwrap_or_else(|Errno(errno)| (-i64::from(errno), 0));
         // A program that has not taken the file uses the size that the kernel knows, to map or copy
-        // it. A failed call may have changed the size, too.
+        // the file. A failed call may have changed the size, too.
         let changes = matches!(request.op, Op::Write | Op::Truncate);
-        // The same for other threads of this one, if the file was left to the kernel meanwhile:
-        // those that were refused may have asked for the size before this call changed it.
+        // The same applies to other threads of this program, if the file was left to the kernel
+        // meanwhile. Threads that were refused may have asked for the size before this call changed
+        // it.
         let is_known_elsewhere = sharing.is_open_elsewhere() || gate.is_closed();
         let is_untold = changes && is_known_elsewhere && (may_resize || open.file.size() != size);
         Reply { status: if is_untold { Status::Resized } else { Status::Done }, result, end }
     }
 
-    /// Makes what `request` wrote durable, if it asks for that. (Apart from the write, which is not
-    /// to be repeated when only this fails.)
+    /// Makes what `request` wrote durable, if the request asks for that. This is separate from the
+    /// write, which is not to be repeated when only the sync fails.
     fn durable(&self, file: &File, request: &Request) -> Result<(), Error> {
         let has = |flag| request.flags & flag != 0;
         if self.serving.sync || has(SYNC) {
@@ -208,7 +211,7 @@ impl Server {
         }
     }
 
-    /// What was done by a read of `read` bytes, from memory (`is_hit`) or not.
+    /// Classifies a read of `read` bytes, from memory (`is_hit`) or not.
     fn done_by_read(
         &self,
         open: &OpenFile,
@@ -246,7 +249,8 @@ impl Server {
     }
 }
 
-/// Returns whether a call seems to change the file's size, which may change until it is executed.
+/// Returns whether a call seems to change the file's size. The size may change until the call is
+/// executed.
 fn seems_to_resize(file: &File, request: &Request) -> bool {
     let end = request.offset.saturating_add(request.len.into());
     match request.op {

@@ -24,11 +24,11 @@ pub(crate) struct Connection {
 #[derive(Default)]
 struct Files {
     slots: Vec<(u32, Weak<OpenFile>)>,
-    /// Where to look next for a slot whose file was closed.
+    /// The slot at which the next search for a closed file begins.
     next: usize,
 }
 
-/// Slots looked at for a free one, before one is added.
+/// The number of slots that are searched for a free one, before one is added.
 const LOOKS: usize = 8;
 
 impl Files {
@@ -76,7 +76,7 @@ impl Connection {
         self.files.read().unwrap_or_else(PoisonError::into_inner).get(handle)
     }
 
-    /// Ends it: its [`serve`](Self::serve) returns after the calls in progress.
+    /// Ends the connection. Its [`serve`](Self::serve) returns after the calls in progress.
     pub(super) fn end(&self) {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
     }

@@ -1,5 +1,5 @@
-//! Who may have a file's content: the kernel's page cache, or programs that take the shared-memory
-//! path. Never both.
+//! Decides who may have a file's content: the kernel's page cache, or programs that take the
+//! shared-memory path. Both never have it at the same time.
 //!
 //! ```text
 //!              a program takes            the kernel has dropped
@@ -12,12 +12,13 @@
 //!                                   ▼
 //!                                 Long
 //! ```
-//! There is no way back: a file has a new gate when all that had it open have closed it. As long as
-//! it is `Fresh` or `Short`, none of those has content in the kernel's cache, because that would
-//! have come from us. What is left there from before is dropped while it is `Entering`.
+//! There is no transition back. A file gets a new gate when all users that had it open have closed
+//! it. As long as the gate is `Fresh` or `Short`, none of these users has content in the kernel's
+//! cache, because that would have come from us. What is left there from before is dropped while the
+//! gate is `Entering`.
 //!
-//! The request that makes it `Long` is answered after the last call of the shared-memory path has
-//! ended. Then the kernel caches what such calls have written, and later calls are refused.
+//! The request that makes the gate `Long` is answered after the last call of the shared-memory path
+//! has ended. Then the kernel caches what such calls have written, and later calls are refused.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -26,23 +27,23 @@ use std::time::{Duration, Instant};
 use meantime_process::lock::{Condvar, Mutex, Rank};
 use meantime_shm_rpc::message::SMALL_FILE_BYTES;
 
-/// Where a file's content may be.
+/// The places where a file's content may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Mode {
-    /// Neither has any; the kernel may keep some from earlier.
+    /// Neither has any content. The kernel may keep some from earlier.
     Fresh = 0,
-    /// The kernel is told to drop what it kept.
+    /// The kernel is told to drop the content that it kept.
     Entering = 1,
     /// Calls of the shared-memory path are executed.
     Short = 2,
-    /// The kernel has some.
+    /// The kernel has some of the content.
     Long = 3,
 }
 
 impl Mode {
     const ALL: [Self; 4] = [Self::Fresh, Self::Entering, Self::Short, Self::Long];
 
-    /// A program takes the file. Returns `None` if it cannot.
+    /// Returns the mode after a program takes the file, or `None` if it cannot take it.
     pub(super) fn taken(self) -> Option<Self> {
         match self {
             Self::Fresh => Some(Self::Entering),
@@ -51,7 +52,7 @@ impl Mode {
         }
     }
 
-    /// The kernel has dropped what it kept.
+    /// Returns the mode after the kernel has dropped the content that it kept.
     pub(super) fn emptied(self) -> Self {
         if self == Self::Entering { Self::Short } else { self }
     }
@@ -62,7 +63,7 @@ impl Mode {
     }
 }
 
-/// The mode is in the upper half, the number of calls being executed in the lower one.
+/// The mode is in the upper half, and the number of calls being executed in the lower one.
 const MODE: u32 = 32;
 const CALLS: u64 = (1 << MODE) - 1;
 
@@ -74,67 +75,68 @@ fn with_mode(state: u64, mode: Mode) -> u64 {
     state & CALLS | (mode as u64) << MODE
 }
 
-/// What a cached read loses by the shared-memory path, compared with the kernel's cache. Both take
-/// as long if both sides spin, but the shared-memory path keeps a second CPU busy.
+/// The loss of a cached read by the shared-memory path, compared with the kernel's cache. Both take
+/// the same time if both sides spin, but the shared-memory path keeps a second CPU busy.
 const LOSS: u32 = 1;
-/// The same if one side has to be woken.
+/// The loss of a cached read if one side has to be woken.
 const SLOW_LOSS: u32 = 8;
-/// What other calls gain.
+/// The gain of other calls.
 const GAIN_OF_MISS: u32 = 16;
 const GAIN_OF_CHANGE: u32 = 64;
-/// The cost at which a file is left to the kernel: what filling its cache costs. More if somebody
-/// may write, since that will take the FUSE path, too; and for files of which we hold but a part,
-/// since the kernel asks for their pages one by one.
+/// The cost at which a file is left to the kernel, which is that of filling the kernel's cache. It
+/// is higher if a user of the file may write, since that will take the FUSE path, too, and for
+/// files of which we hold only a part, since the kernel asks for their pages one by one.
 const FALLBACK_COST: u32 = 1024;
 const FALLBACK_COST_DEAR: u32 = 64 * 1024;
 
-/// What was done by a call.
+/// The kinds of calls, by their costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Done {
-    /// Read from memory. `is_slow`: one of the two sides had to be woken. `fits`: all of the file
-    /// could be in memory.
+    /// The call read from memory. `is_slow` says that one of the two sides had to be woken, and
+    /// `fits` that all of the file could be in memory.
     Hit { is_slow: bool, fits: bool },
-    /// Read a little, from the device or not, as all the reads before: one after another. The
-    /// kernel reads ahead, many of them by one request.
+    /// The call read a little, from the device or not, and continued the reads before it. The
+    /// kernel reads ahead, which combines many of them in one request.
     Sequence { fits: bool },
-    /// Read from the device.
+    /// The call read from the device.
     Miss,
-    /// Changed the file.
+    /// The call changed the file.
     Change,
 }
 
-/// The longest time between two looks whether the last call has ended.
+/// The longest time between two checks whether the last call has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a file that was opened to append may still be taken. A program does so at once, but may
-/// have to connect.
+/// How long a file that was opened to append may still be taken. A program takes it at once, but
+/// may have to connect first.
 const TAKING: Duration = Duration::from_millis(10);
 const TAKING_LOOK: Duration = Duration::from_micros(50);
 /// The longest time that all calls on a file together wait until a program takes it. A program
-/// without the library never does, and may open the file to append again and again.
+/// without the library never takes it, and may open the file to append again and again.
 const TAKING_MOST: Duration = Duration::from_millis(50);
 const NEVER: u64 = u64::MAX;
 
 /// The gate of a file that is open.
 pub(crate) struct Gate {
     state: AtomicU64,
-    /// Open files that were not taken, or were taken to append and not used yet.
+    /// The number of open files that were not taken, or were taken to append and not used yet.
     pub(super) others: AtomicU32,
-    /// Open files that append and were not taken.
+    /// The number of open files that append and were not taken.
     pub(super) appenders: AtomicU32,
     /// When the file was last opened to append, in ns after `made`; or [`NEVER`].
     append_opened_ns: AtomicU64,
-    /// How long calls have waited for that since a program took it, in ns.
+    /// The time that calls have waited for that since a program took it, in ns.
     awaited_ns: AtomicU64,
     made: Instant,
-    /// Somebody has it open who may write.
+    /// Whether a user that has the file open may write.
     pub(super) has_writer: AtomicBool,
-    /// A program has taken it: the kernel may not know the size and other attributes.
+    /// Whether a program has taken the file, so that the kernel may not know the size and other
+    /// attributes.
     was_taken: AtomicBool,
-    /// What the shared-memory path has cost so far, in reads that the kernel's cache would have
+    /// The cost of the shared-memory path so far, in reads that the kernel's cache would have
     /// answered sooner.
     cost: AtomicU32,
-    /// It was closed for that.
+    /// Whether the gate was closed because of that cost.
     is_left: AtomicBool,
     /// Bytes that the kernel has read into its cache, and whether these are most of the file.
     kept_bytes: AtomicU64,
@@ -161,14 +163,14 @@ impl Gate {
         }
     }
 
-    /// The file was opened to append.
+    /// Notes that the file was opened to append.
     pub(super) fn opened_to_append(&self) {
         let now_ns = self.made.elapsed().as_nanos() as u64;
         self.append_opened_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Waits for those that have just opened the file to append: until they have taken it, a call
-    /// that changes its size has to take the FUSE path, and the file would stay there.
+    /// Waits for programs that have just opened the file to append. Until they have taken it, a
+    /// call that changes its size has to take the FUSE path, and the file would stay there.
     pub(super) fn await_taking(&self) {
         let (since, awaited_ns) = (Instant::now(), self.awaited_ns.load(Ordering::Relaxed));
         let left = TAKING.min(TAKING_MOST.saturating_sub(Duration::from_nanos(awaited_ns)));
@@ -184,7 +186,7 @@ impl Gate {
         }
     }
 
-    /// Returns whether a program has taken it, even if it cannot use it any more.
+    /// Returns whether a program has taken the file, even if it cannot use it any more.
     pub(crate) fn was_taken(&self) -> bool {
         self.was_taken.load(Ordering::SeqCst)
     }
@@ -199,8 +201,8 @@ impl Gate {
         mode(self.state.load(Ordering::SeqCst))
     }
 
-    /// Called when the kernel reads or writes pages of its cache, before that is executed. Returns
-    /// when no call of the shared-memory path is being executed, and none will be.
+    /// Is called when the kernel reads or writes pages of its cache, before that is executed.
+    /// Returns when no call of the shared-memory path is being executed, and none will be.
     pub(crate) fn close(&self) {
         if self.state.load(Ordering::SeqCst) == (Mode::Long as u64) << MODE {
             return;
@@ -213,15 +215,16 @@ impl Gate {
         }
     }
 
-    /// Counts a call for or against the shared-memory path. If it does not pay, the file is left to
-    /// the kernel, whose cache answers without another process.
+    /// Counts a call for or against the shared-memory path. If the path does not pay, the file is
+    /// left to the kernel, whose cache answers without another process.
     ///
-    /// It pays for what the device is needed for, and for changes. Cached reads gain nothing by it,
-    /// and lose much if there are fewer CPUs than its two sides take, or calls come seldom. So do
-    /// small reads in sequence, which the kernel answers from what it has read ahead.
+    /// The path pays for calls that need the device, and for changes. Cached reads gain nothing by
+    /// it, and lose much if there are fewer CPUs than its two sides take, or if calls are rare. The
+    /// same holds for small reads in sequence, which the kernel answers from what it has read
+    /// ahead.
     #[inline]
     pub(super) fn count(&self, done: Done) {
-        // (Counts that are lost to another thread do no harm.)
+        // (It does no harm if a count is lost to another thread.)
         let cost = self.cost.load(Ordering::Relaxed);
         let (loss, is_dear, fits) = match done {
             Done::Hit { is_slow, fits } => (if is_slow { SLOW_LOSS } else { LOSS }, !fits, fits),
@@ -247,7 +250,7 @@ impl Gate {
         }
     }
 
-    /// Leaves the file to the kernel. `fits`: all of it could be in our memory.
+    /// Leaves the file to the kernel. `fits` says that all of it could be in our memory.
     #[cold]
     fn leave(&self, fits: bool) {
         self.is_left.store(fits, Ordering::Relaxed);
@@ -255,8 +258,8 @@ impl Gate {
         self.state.fetch_or((Mode::Long as u64) << MODE, Ordering::SeqCst);
     }
 
-    /// Counts bytes that the kernel reads into its cache, of a file of `size` bytes. Not of a small
-    /// one: programs do not take these to read them.
+    /// Counts bytes that the kernel reads into its cache, of a file of `size` bytes. A small file
+    /// is not counted, because programs do not take such files to read them.
     pub(crate) fn count_kept(&self, bytes: u64, size: u64) {
         let is_small = size <= SMALL_FILE_BYTES;
         if !is_small && self.kept_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > size / 2 {
@@ -274,8 +277,8 @@ impl Gate {
         mode(self.state.load(Ordering::SeqCst)) == Mode::Fresh
     }
 
-    /// Leaves an unused file to the kernel, unless somebody has it open to write. `fits`: our
-    /// memory can hold all of it. Returns whether the file was left.
+    /// Leaves an unused file to the kernel, unless a user has it open to write. `fits` says that
+    /// our memory can hold all of it. Returns whether the file was left.
     pub(super) fn leave_if_fresh(&self, fits: bool) -> bool {
         if self.has_writer.load(Ordering::Relaxed) {
             return false;
@@ -293,10 +296,11 @@ impl Gate {
         self.is_left.load(Ordering::Relaxed)
     }
 
-    /// A program takes the file. Returns the mode it has now: `Entering` (the kernel has to drop
-    /// what it kept, then [`emptied`](Self::emptied) is called), `Short`, or `Long`.
+    /// Takes the file for a program. Returns the mode that the file has now: `Entering` (the kernel
+    /// has to drop what it kept, then [`emptied`](Self::emptied) is called), `Short`, or `Long`.
     pub(super) fn take(&self) -> Mode {
-        // Before the mode changes: attributes that are sent from now on are not kept.
+        // This is set before the mode changes, so that attributes that are sent from now on are not
+        // kept.
         self.was_taken.store(true, Ordering::SeqCst);
         self.awaited_ns.store(0, Ordering::Relaxed);
         let taken = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |state| {
@@ -305,7 +309,7 @@ impl Gate {
         taken.ok().and_then(|state| mode(state).taken()).unwrap_or(Mode::Long)
     }
 
-    /// The kernel has dropped what it kept of the file since [`take`](Self::take).
+    /// Notes that the kernel has dropped what it kept of the file since [`take`](Self::take).
     pub(crate) fn emptied(&self) {
         let _ = self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |state| {
             Some(with_mode(state, mode(state).emptied()))
@@ -315,7 +319,7 @@ impl Gate {
     /// Begins a call of the shared-memory path, if the file may be reached by it.
     #[inline]
     pub(super) fn enter(&self) -> Option<Call<'_>> {
-        // Refused calls do not keep the kernel waiting in `close`.
+        // Refused calls do not make the kernel wait in `close`.
         if mode(self.state.load(Ordering::SeqCst)) != Mode::Short {
             return None;
         }
@@ -333,7 +337,8 @@ impl Drop for Call<'_> {
     fn drop(&mut self) {
         let state = self.0.state.fetch_sub(1, Ordering::SeqCst);
         if mode(state) == Mode::Long && state & CALLS == 1 {
-            // Under the lock, so that who has seen the call is asleep already.
+            // The waiter is woken under the lock, so that a waiter that has seen the call is
+            // already asleep.
             let _held = self.0.drained.0.lock().unwrap_or_else(PoisonError::into_inner);
             self.0.drained.1.notify_all();
         }

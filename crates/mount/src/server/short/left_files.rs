@@ -1,8 +1,8 @@
-//! Files to which the shared-memory path did not pay when they were last open, or which the kernel
-//! read.
+//! Remembers files for which the shared-memory path did not pay when they were last open, or which
+//! the kernel read.
 //!
-//! A program that opens one of them only to read it leaves it to the kernel at once. Otherwise the
-//! kernel would drop what it kept of it, each time that it is opened, and get all of it again.
+//! A program that opens one of them only to read leaves it to the kernel at once. Otherwise the
+//! kernel would drop what it kept of the file each time that it is opened, and get all of it again.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use meantime_process::lock::{Mutex, Rank};
 
 use crate::server::lock::locked;
 
-/// Files that are remembered.
+/// The maximum number of files that are remembered.
 const FILES_MAX: usize = 4096;
-/// How often one is left to the kernel before the shared-memory path is tried again.
+/// How often a file is left to the kernel before the shared-memory path is tried again.
 const TIMES: u8 = 16;
 
 /// How often each of these files, by inode number, is still left to the kernel.
@@ -34,8 +34,8 @@ impl LeftFiles {
         files.entry(ino).or_insert(TIMES);
     }
 
-    /// Returns whether a program that takes inode `ino` is to leave it to the kernel.
-    /// `only_reads`: it can do nothing but read, and not past a cache.
+    /// Returns whether a program that takes inode `ino` has to leave it to the kernel. `only_reads`
+    /// says that the program can do nothing but read, and not past a cache.
     pub(super) fn take(&self, ino: u32, only_reads: bool) -> bool {
         let mut files = locked(&self.0);
         let Some(times) = files.get_mut(&ino) else { return false };

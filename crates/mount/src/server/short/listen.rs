@@ -1,4 +1,4 @@
-//! Accepting programs: the threads of their connections and lines.
+//! Accepts programs, and runs the threads of their connections and lines.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::server::lock::locked;
 use crate::server::said::PAUSE;
 
-/// The most connections.
+/// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 256;
 
 impl Short {
@@ -28,7 +28,7 @@ impl Short {
         Ok(())
     }
 
-    /// Accepts connections for `server` until the mount ends; a thread's main function.
+    /// Accepts connections for `server` until the mount ends. This is a thread's main function.
     fn listen(self: &Arc<Self>, server: &Arc<Server>) {
         while !self.is_ended.load(Ordering::SeqCst) {
             match socket::accept(&self.socket) {
@@ -43,10 +43,10 @@ impl Short {
                         });
                     }
                 }
-                // Of another user.
+                // The connection is another user's.
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The mount ends.
+                // The mount is ending.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
                 Err(error) => {
                     self.messages.not_accepted.again(|times| {
@@ -110,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Makes a line and its thread. Returns its memory, if there can be one more.
+    /// Makes a line and its thread. Returns the line's memory, if there can be one more line.
     fn add_line(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) -> Option<OwnedFd> {
         locked(&self.lines).retain(|(_, thread)| !thread.is_finished());
         if !short.add_line() {

@@ -1,6 +1,6 @@
-//! The memory of all lines together, which has a limit.
+//! Limits the memory of all lines together.
 //!
-//! A line's data are in memory that the client shares, and for each call in a copy of ours. Both
+//! A line's data are in memory that the client shares, and in a copy of ours for each call. Both
 //! are as large as the largest call so far. A call for which there is no memory left takes the FUSE
 //! path.
 
@@ -11,31 +11,31 @@ use meantime_shm_rpc::{DATA_AT, DATA_BYTES};
 
 use crate::server::counts::CallCounts;
 
-/// Data that each line has room for: most calls have no more.
+/// The size of the data for which each line has room at first. Most calls have no more.
 const FIRST_BYTES: usize = 64 << 10;
-/// The least that is permitted by default: eight calls of the largest size at once.
+/// The minimum that is permitted by default: eight calls of the largest size at once.
 const LEAST_BYTES: u64 = 8 * of_line(DATA_BYTES);
 
-/// The memory of a line for so many bytes of data.
+/// Returns the memory of a line that has room for `data` bytes of data.
 const fn of_line(data: usize) -> u64 {
     (DATA_AT + 2 * data) as u64
 }
 
-/// What all lines may have together.
+/// The memory that all lines may have together.
 pub(super) struct Memory {
     limit: u64,
     counts: Arc<CallCounts>,
 }
 
-/// What one line has. Given back when it is dropped.
+/// The memory of one line. Dropping it returns the memory.
 pub(super) struct Share {
     memory: Arc<Memory>,
-    /// Data for which there is room.
+    /// The size of the data for which there is room.
     data: usize,
 }
 
 impl Memory {
-    /// `limit`: in bytes; a quarter of our page cache if none is said.
+    /// Creates the limit of `limit` bytes, or of a quarter of our page cache if it is `None`.
     pub(super) fn new(limit: Option<u64>, cache: u64, counts: &Arc<CallCounts>) -> Self {
         let limit = limit.unwrap_or((cache / 4).max(LEAST_BYTES));
         Self { limit, counts: Arc::clone(counts) }
@@ -65,7 +65,7 @@ impl Memory {
 }
 
 impl Share {
-    /// Bytes of data for which there is room.
+    /// Returns the size of the data for which there is room.
     pub(super) fn data(&self) -> usize {
         self.data
     }

@@ -1,16 +1,17 @@
-//! The shared-memory path: programs' reads, writes and fsyncs by shared memory, past the kernel, on
-//! the descriptors that the kernel gave them.
+//! The shared-memory path: reads, writes and fsyncs of programs by shared memory, past the kernel,
+//! on the descriptors that the kernel gave them.
 //!
 //! # How a program gets there
-//! Its interception library connects to our socket, and gets a secret number. It shows that by an
-//! ioctl on an open file of the mount ([`TAKE`](meantime_shm_rpc::message::TAKE)): so the program
-//! proves that it has the descriptor, and learns the open file's handle in this connection. Calls
-//! then come by lines, one for each of its threads, and each is served by a thread of ours.
+//! A program's interception library connects to our socket, and gets a secret number. It shows the
+//! number by an ioctl on an open file of the mount ([`TAKE`](meantime_shm_rpc::message::TAKE)). The
+//! ioctl proves that the program has the descriptor, and returns the open file's handle in this
+//! connection. Calls then come by lines, one for each of the program's threads, and a thread of
+//! ours serves each line.
 //!
 //! # What holds
-//! - A file's content is in the kernel's page cache, or programs take the shared-memory path to it
-//!   ([`gate`]).
-//! - A handle is of one open file for ever, and ends with it.
+//! - Either the kernel's page cache has a file's content, or programs take the shared-memory path
+//!   to it ([`gate`]).
+//! - A handle always means the same open file, and ends with it.
 //! - Each `close` of an open file is counted before it returns
 //!   ([`closings`](meantime_shm_rpc::closings)), so a program does not use the handle of a descriptor
 //!   that it closed.
@@ -53,7 +54,7 @@ use super::handles::OpenFile;
 use super::lock::locked;
 use super::said::Said;
 
-/// The most lines.
+/// The maximum number of lines.
 const LINES_MAX: u32 = 256;
 
 /// A mount's shared-memory path.
@@ -73,7 +74,7 @@ pub(crate) struct Short {
     messages: Messages,
 }
 
-/// What programs can have us say in a loop.
+/// Messages that programs can cause in a loop.
 struct Messages {
     /// A connection was refused.
     refused: Said,
@@ -85,22 +86,23 @@ struct Messages {
     no_memory: Said,
 }
 
-/// Why an open file is not taken: all calls on it go through the kernel.
+/// The reason why an open file is not taken. All calls on it then go through the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
     /// There is no such connection.
     Nobody,
     /// The kernel caches its content.
     Cached,
-    /// So it does, because that is faster, and all of the file could be in our memory.
+    /// The kernel caches its content, because that is faster and all of the file could be in our
+    /// memory.
     Left,
-    /// There is no word left for its closings.
+    /// No word is left for its closings.
     NoRoom,
 }
 
 impl Short {
-    /// Listens under `name`. `memory`: bytes that all lines may have; a quarter of `cache`, those
-    /// of our page cache, if none are said.
+    /// Listens under `name`. `memory` is the number of bytes that all lines may have, or `None` for
+    /// a quarter of `cache`, the size of our page cache.
     pub(crate) fn new(name: &str, memory: Option<u64>, cache: u64) -> io::Result<Self> {
         let counts = Arc::default();
         Ok(Self {
@@ -124,8 +126,7 @@ impl Short {
         })
     }
 
-    /// Returns what there is to know of a file of inode `ino` that is being opened.
-    /// `flags`: of open(2).
+    /// Returns the state of a file of inode `ino` that is being opened with `flags` of open(2).
     pub(crate) fn opened(&self, ino: u32, flags: i32) -> Sharing {
         let gate = {
             let mut gates = locked(&self.gates);
@@ -159,9 +160,9 @@ impl Short {
         gate.is_some_and(|gate| gate.was_taken())
     }
 
-    /// The client of the connection `nonce` takes `open`. Also returns the gate, if the kernel has
-    /// to drop the file's content before the client gets the answer. `fits`: all of it could be in
-    /// our memory.
+    /// Lets the client of the connection `nonce` take `open`. Also returns the gate, if the kernel
+    /// has to drop the file's content before the client gets the answer. `fits` says that all of it
+    /// could be in our memory.
     pub(crate) fn take(
         &self,
         open: &Arc<OpenFile>,
@@ -177,7 +178,8 @@ impl Short {
         {
             return Err(if fits { NotTaken::Left } else { NotTaken::Cached });
         }
-        // Before the mode changes: attributes that are sent from now on are not kept.
+        // This is set before the mode changes, so that attributes that are sent from now on are not
+        // kept.
         self.taken.store(true, Ordering::SeqCst);
         let mode = sharing.gate.take();
         if mode == Mode::Long {
@@ -198,7 +200,7 @@ impl Short {
             handles.retain(|(of, _)| of.strong_count() > 0);
             handles.iter().find(|(of, _)| of.ptr_eq(&this)).map(|(_, handle)| *handle)
         };
-        // (Two threads that take it at the same time get a handle each.)
+        // (If two threads take it at the same time, each gets a handle.)
         let handle = known.unwrap_or_else(|| connection.add(open));
         if known.is_none() {
             locked(&sharing.handles).push((this, handle));
@@ -226,7 +228,7 @@ impl Short {
         });
     }
 
-    /// There is no memory for a line, or for a call.
+    /// Logs that there is no memory for a line, or for a call.
     fn say_no_memory(&self) {
         let limit = self.memory.limit();
         self.messages.no_memory.again(|times| {
@@ -243,7 +245,7 @@ impl Short {
         self.words.closings().for_clients()
     }
 
-    /// Counts one more line, if there may be one.
+    /// Counts one more line, unless there are too many.
     fn add_line(&self) -> bool {
         let added = self.lines.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |lines| {
             (lines < LINES_MAX).then_some(lines + 1)

@@ -1,26 +1,27 @@
-//! A model of who has a file's content: two programs, a kernel and an owner, in all interleavings.
+//! A model of who has a file's content. It explores two programs, a kernel and an owner, in all
+//! interleavings.
 //!
-//! It has one page of one file. A program makes any calls, up to a number of them, one after
-//! another; each is split into the steps that others can come between. The transitions of the gate
-//! are those of [`Mode`]. The rules about it are listed in [`Rules`], and each can be left out:
-//! then a test shows which wrong content some program gets.
+//! The model has one page of one file. A program makes any calls, up to a given number, one after
+//! another. Each call is split into the steps between which others can come. The transitions of the
+//! gate are those of [`Mode`]. The rules about it are listed in [`Rules`], and each can be left
+//! out: a test then shows which wrong content some program gets.
 //!
 //! # What is checked
 //! Each write makes a version. A version is *old* when a write that began after it was complete is
 //! complete as well. No call may return a version that was old when the call began. When nothing is
-//! going on, the file (or the kernel's page, if it is dirty) must not be old, and a clean page must
-//! be the same as the file. And somebody can always go on.
+//! in progress, the file (or the kernel's page, if it is dirty) must not be old, and a clean page
+//! must be the same as the file. In addition, some step must always be possible.
 //!
 //! A store to mapped memory is complete at once, in the kernel's page. So a short or direct write
-//! that begins later must win; one that was in progress may come before or after, as for any two
-//! writes at the same time. (It can come after although the page is written back still later: then
-//! the page's content wins.)
+//! that begins later must win. A write that was in progress may come before or after, as for any
+//! two concurrent writes. (It can come after the store although the page is written back still
+//! later: then the page's content wins.)
 //!
 //! # What is left out
-//! Several pages (but a direct write to another page is a call here), sizes, errors, FORGET (it
-//! ends page and note together), and the number of serving threads. A program has the file open
-//! once, so a call never meets the close of its own descriptor:
-//! [`closings`](meantime_shm_rpc::closings) are for that.
+//! The model leaves out several pages (but a direct write to another page is a call here), sizes,
+//! errors, FORGET (which ends page and note together), and the number of serving threads. A program
+//! has the file open once, so a call never meets the close of its own descriptor, which
+//! [`closings`](meantime_shm_rpc::closings) handle.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -29,32 +30,33 @@ use super::gate::Mode;
 
 mod steps;
 
-/// What the owner does. Without one of these, some program gets wrong content.
+/// The rules that the owner keeps. Without one of these, some program gets wrong content.
 #[derive(Clone, Copy)]
 struct Rules {
-    /// A READ or WRITE of pages makes the gate long...
+    /// A READ or WRITE of pages makes the gate long.
     reads_close: bool,
     writes_close: bool,
-    /// ...and waits for the calls of the shared-memory path that are in progress.
+    /// The READ or WRITE then waits for the calls of the shared-memory path that are in progress.
     drains: bool,
-    /// It notes that the kernel has something of the file.
+    /// A READ or WRITE notes that the kernel has something of the file.
     reads_keep: bool,
     writes_keep: bool,
-    /// All who have the file open have one gate.
+    /// All programs that have the file open have one gate.
     is_shared: bool,
-    /// Who takes a file of which the kernel has something makes the kernel drop it...
+    /// A program that takes a file of which the kernel has something makes the kernel drop it.
     take_drops: bool,
-    /// ...also if a notice after a direct write is to do that but has not yet.
+    /// This also holds if a notice after a direct write is to do that but has not done it yet.
     takes_see_notices: bool,
-    /// The gate becomes short only after that...
+    /// The gate becomes short only after the kernel has dropped it.
     drops_first: bool,
-    /// ...and not if it has become long meanwhile.
+    /// The gate does not become short if it has become long meanwhile.
     long_wins: bool,
     /// A long gate cannot be taken.
     long_stays: bool,
     /// A direct write makes the kernel drop what it has, before the answer.
     direct_drops: bool,
-    /// ...also if a notice after another one is to do that but has not yet.
+    /// This also holds if a notice after another direct write is to do that but has not done it
+    /// yet.
     direct_sees_notices: bool,
 }
 
@@ -74,15 +76,16 @@ const RULES: Rules = Rules {
     direct_sees_notices: true,
 };
 
-/// What kernels do in different ways. (Two of them break the promise: see the last tests.)
+/// The ways in which kernels differ. (Two of them break the promise; see the last tests.)
 #[derive(Clone, Copy)]
 struct Kernel {
-    /// A written page stays locked until the WRITE is answered: before Linux 5.13, and still if it
-    /// is not written as a whole and was not up to date.
+    /// A written page stays locked until the WRITE is answered. Kernels before Linux 5.13 do this,
+    /// and later ones still do if the page is not written as a whole and was not up to date.
     locks_writes: bool,
-    /// Pages are written back from a copy (before Linux 6.16): a notice does not wait for that.
+    /// Pages are written back from a copy (before Linux 6.16), so a notice does not wait for that.
     copies: bool,
-    /// A direct write first drops the page (not if the file was opened for that, before Linux 6.7).
+    /// A direct write first drops the page. (Before Linux 6.7 this is not so if the file was opened
+    /// for direct writes.)
     drops_direct: bool,
 }
 
@@ -100,7 +103,7 @@ enum Op {
     /// A direct write to another page.
     DirectElsewhere,
     Store,
-    /// Also `msync`.
+    /// An unmap, which also stands for `msync`.
     Unmap,
 }
 
@@ -119,43 +122,44 @@ const OPS: [(Op, &str); 12] = [
     (Op::Unmap, "unmaps"),
 ];
 
-/// How far a request for pages is.
+/// The progress of a request for pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Sent {
     Queued,
-    /// The gate is long; waits for calls in progress.
+    /// The gate is long, and the request waits for calls in progress.
     Closing,
-    /// To be executed.
+    /// The request is to be executed.
     Closed,
     Answered,
 }
 
-/// Where a program is in its call.
+/// The progress of a program in its call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum At {
     Idle,
     /// The library asks the owner to leave the file to the kernel, before a mapping.
     Leave(Sent),
-    /// Needs the kernel's page, for a read or a store.
+    /// The call needs the kernel's page, for a read or a store.
     Page,
-    /// READ of the page, which the kernel has locked.
+    /// The page, which the kernel has locked, is being filled by a READ.
     Fill(Sent),
-    /// A write needs the inode's lock and the page; the page is filled; WRITE of it.
+    /// A write needs the inode's lock and the page; then the page is filled; then a WRITE of it is
+    /// sent.
     Lock,
     Filled,
     Write(Sent),
     /// The kernel has to write the page back.
     Back,
-    /// A direct call is sent; executed; waits for the notice; is answered.
+    /// A direct call is sent, is executed, waits for the notice, and is answered.
     Direct,
     Executed,
     Noticed,
     Answered,
-    /// TAKE is sent; the gate is entering; waits for the notice.
+    /// TAKE is sent, the gate is entering, and the program waits for the notice.
     Take,
     Entering,
     Emptying,
-    /// A call of the shared-memory path is sent; entered; executed; refused.
+    /// A call of the shared-memory path is sent, entered, executed, or refused.
     Short,
     Entered,
     Ending,
@@ -164,7 +168,7 @@ enum At {
 
 /// A version of the page.
 type Version = u8;
-/// A set of them.
+/// A set of versions.
 type Set = u8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -175,9 +179,9 @@ struct Program {
     is_open: bool,
     has_taken: bool,
     is_mapped: bool,
-    /// When the call began: what was old, for a read; what was complete, for a write.
+    /// The state when the call began: the old versions, for a read; the complete ones, for a write.
     before: Set,
-    /// What it writes or has read.
+    /// The version that the program writes or has read.
     version: Version,
 }
 
@@ -188,32 +192,32 @@ struct Gate {
     opens: u8,
 }
 
-/// An answer that waits for a notice, by the program it is for.
+/// An answer that waits for a notice, by the program for which it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Late {
     to: u8,
     is_take: bool,
-    /// The kernel waits until the dirty page is written back.
+    /// Whether the kernel waits until the dirty page is written back.
     launders: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct State {
     programs: [Program; 2],
-    // The owner.
+    // The owner's state:
     file: Version,
     kept: bool,
     gates: [Option<Gate>; 2],
     late: [Option<Late>; 2],
-    // The kernel.
+    // The kernel's state:
     page: Option<Version>,
     is_locked: bool,
     is_dirty: bool,
     back: Option<(Sent, Version)>,
-    /// What the answer to a READ of the page has.
+    /// The version in the answer to a READ of the page.
     fill: Version,
     releases: [u8; 2],
-    // For the check.
+    // The state for the check:
     complete: Set,
     old: Set,
 }
@@ -225,13 +229,13 @@ struct Model {
     /// Which of the programs has the library.
     has_library: [bool; 2],
     calls: [u8; 2],
-    /// The kernel has the page from an earlier user.
+    /// Whether the kernel has the page from an earlier user.
     is_warm: bool,
 }
 
 type Step = (u8, &'static str);
 
-/// Far quicker than the standard one; it need not resist attacks.
+/// A hasher that is far quicker than the standard one. It need not resist attacks.
 #[derive(Default)]
 struct Hash64(u64);
 type Hashing = BuildHasherDefault<Hash64>;
@@ -258,7 +262,7 @@ impl Hasher for Hash64 {
     }
 }
 
-/// What went wrong, after which steps.
+/// A violation, with the steps that led to it.
 #[derive(Debug)]
 struct Violation {
     what: &'static str,
@@ -299,8 +303,8 @@ impl State {
         used.trailing_ones() as Version
     }
 
-    /// Gives the versions new numbers, in the order of where they are, and forgets those that are
-    /// nowhere: so states that differ only in history are the same.
+    /// Gives the versions new numbers, in the order of their places, and forgets those that have no
+    /// place. States that differ only in history are the same then.
     fn rename(&mut self) {
         let mut names = [NONE; 8];
         let mut count = 0;
@@ -332,14 +336,14 @@ impl State {
         self.late[free] = Some(Late { to: to as u8, is_take, launders: false });
     }
 
-    /// Program `i` has read `version`.
+    /// Notes that program `i` has read `version`.
     fn read(&mut self, i: usize, version: Version) -> Option<&'static str> {
         let is_old = self.programs[i].before & bit(version) != 0;
         self.end(i);
         is_old.then_some("a read returns what was old when it began")
     }
 
-    /// What program `i` writes is complete.
+    /// Notes that the write of program `i` is complete.
     fn written(&mut self, i: usize) {
         self.complete |= bit(self.programs[i].version);
         self.old |= self.programs[i].before;
@@ -388,11 +392,11 @@ impl Model {
         }
     }
 
-    /// Looks at all states, nearest first. Returns how many there are.
+    /// Explores all states, nearest first. Returns how many there are.
     fn run(&self) -> Result<usize, Violation> {
         let first = self.first();
         let mut seen: HashSet<State, Hashing> = HashSet::from_iter([first]);
-        // For each state: the one before it, and the step from there.
+        // Each state has the one before it, and the step from there.
         let mut before: Vec<(u32, Step)> = vec![(0, (2, ""))];
         let mut queue = VecDeque::from([(first, 0_u32)]);
         while let Some((state, number)) = queue.pop_front() {
@@ -431,7 +435,7 @@ impl Model {
 /// The page is locked until a WRITE of it is answered, and while it is written back.
 const KERNEL: Kernel = Kernel { locks_writes: true, copies: false, drops_direct: true };
 
-/// All programs and beginnings, with `calls` calls of each program.
+/// Returns all programs and beginnings, with `calls` calls of each program.
 fn models(rules: Rules, kernel: Kernel, calls: u8) -> impl Iterator<Item = Model> {
     let libraries = [[true, false], [true, true]];
     let models = libraries.map(|has_library| {
@@ -506,16 +510,17 @@ fn a_direct_write_makes_the_kernel_drop_pages() {
     violation(Rules { direct_drops: false, ..RULES }, KERNEL);
 }
 
-/// From when the note is given up until the notice is sent, the kernel still has the pages.
+/// From when the note is removed until the notice is sent, the kernel still has the pages.
 #[test]
 fn a_notice_under_way_counts_as_a_note() {
     violation(Rules { takes_see_notices: false, ..RULES }, KERNEL);
     violation(Rules { direct_sees_notices: false, ..RULES }, KERNEL);
 }
 
-/// A limit: since Linux 5.13 a page that is written as a whole (or was up to date) is not locked
-/// while its WRITE is in flight. A notice drops it, a READ that is executed before the WRITE brings
-/// the old page back, and that stays. And before the WRITE arrives nobody knows of the page.
+/// This shows a limit. Since Linux 5.13 a page that is written as a whole (or was up to date) is
+/// not locked while its WRITE is in flight. A notice drops it, a READ that is executed before the
+/// WRITE brings the old page back, and that page stays. Before the WRITE arrives, the owner does
+/// not know of the page.
 #[test]
 fn a_take_beside_a_cached_write_may_leave_an_old_page() {
     let found = violation(RULES, Kernel { locks_writes: false, ..KERNEL });
@@ -523,7 +528,8 @@ fn a_take_beside_a_cached_write_may_leave_an_old_page() {
     assert!(found.steps.iter().any(|step| step.ends_with(": takes")));
 }
 
-/// A limit: before Linux 6.16 a notice does not wait for a mapped page that is being written back.
+/// This shows a limit: before Linux 6.16 a notice does not wait for a mapped page that is being
+/// written back.
 #[test]
 fn a_take_beside_msync_may_read_what_was_there_before() {
     violation(RULES, Kernel { copies: true, ..KERNEL });

@@ -1,5 +1,5 @@
-//! What the shared-memory path knows of an open file: whether it was taken, and who else has it
-//! open.
+//! The state of an open file for the shared-memory path: whether it was taken, and which others
+//! have it open.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,23 +12,23 @@ use super::gate::Gate;
 use super::left_files::LeftFiles;
 use super::words::Word;
 
-/// What the shared-memory path knows of an open file. Dropped with it.
+/// The state of an open file for the shared-memory path. It is dropped with the file.
 pub(crate) struct Sharing {
     pub(crate) gate: Arc<Gate>,
     pub(super) ino: u32,
     left_files: Arc<LeftFiles>,
-    /// It was opened to append, or may.
+    /// Whether the file was opened to append, or may append.
     appends: bool,
-    /// It counts among those that take the FUSE path.
+    /// Whether it counts among those that take the FUSE path.
     is_other: AtomicBool,
-    /// It was opened to read through a cache, and for nothing else.
+    /// Whether it was opened to read through a cache, and for nothing else.
     pub(super) only_reads: bool,
     pub(super) word: OnceLock<Word>,
-    /// Where the last read ended that took the shared-memory path, and was not direct; and how many
-    /// reads came one after another until then.
+    /// Where the last read ended that took the shared-memory path and was not direct, and how many
+    /// reads followed one another until then.
     next: AtomicU64,
     sequence: AtomicU32,
-    /// The handles that connections have of it.
+    /// The handles of the file in the connections.
     pub(super) handles: Mutex<Vec<(Weak<Connection>, u64)>>,
 }
 
@@ -48,8 +48,8 @@ impl Sharing {
     pub(super) fn new(gate: Arc<Gate>, ino: u32, left_files: &Arc<LeftFiles>, flags: i32) -> Self {
         let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY;
         let is_direct = flags & libc::O_DIRECT != 0;
-        // A descriptor for direct writes counts as well: it may append later (RWF_APPEND, F_SETFL), and
-        // the kernel would choose the place.
+        // A descriptor for direct writes counts as well. It may append later (RWF_APPEND, F_SETFL),
+        // and the kernel would choose the place.
         let appends = flags & libc::O_APPEND != 0 || is_direct && !is_reader;
         if !is_reader {
             gate.has_writer.store(true, Ordering::Relaxed);
@@ -73,17 +73,17 @@ impl Sharing {
         }
     }
 
-    /// It is taken now, or closed.
+    /// Notes that the file is taken now, or closed.
     pub(super) fn taken(&self) {
         self.gate.appenders.fetch_sub(self.appends.into(), Ordering::SeqCst);
-        // One that appends is taken when it is opened, and may be a stream's or another program's
-        // that has not the library: the kernel is told sizes until it is used.
+        // A file that appends is taken when it is opened, and may belong to a stream or to another
+        // program that does not have the library. The kernel is told sizes until it is used.
         if !self.appends {
             self.used();
         }
     }
 
-    /// The shared-memory path is used for it now, or it is closed.
+    /// Notes that the shared-memory path is used for the file now, or that the file is closed.
     #[inline]
     pub(super) fn used(&self) {
         if self.is_other.load(Ordering::Relaxed) && self.is_other.swap(false, Ordering::SeqCst) {
@@ -91,19 +91,20 @@ impl Sharing {
         }
     }
 
-    /// Returns whether some who have the file open take the FUSE path, as far as is known.
+    /// Returns whether some users of the file take the FUSE path, as far as is known.
     pub(super) fn is_open_elsewhere(&self) -> bool {
         self.gate.others.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns whether some of these append: the kernel places that by the size that it knows.
+    /// Returns whether some of these append. The kernel places what they append by the size that it
+    /// knows.
     pub(super) fn is_appended_elsewhere(&self) -> bool {
         self.gate.appenders.load(Ordering::SeqCst) > 0
     }
 
-    /// Returns how many reads came one after another, with that of `range`.
+    /// Returns how many reads followed one another, including that of `range`.
     pub(super) fn in_sequence(&self, range: Range<u64>) -> u32 {
-        // (Counts that are lost to another thread do no harm.)
+        // (It does no harm if a count is lost to another thread.)
         let is_next = self.next.load(Ordering::Relaxed) == range.start;
         let count =
             if is_next { self.sequence.load(Ordering::Relaxed).saturating_add(1) } else { 1 };
@@ -112,7 +113,7 @@ impl Sharing {
         count
     }
 
-    /// How often descriptors of it were closed; `None` if it was not taken.
+    /// Returns how often descriptors of the file were closed, or `None` if it was not taken.
     pub(super) fn closings(&self) -> Option<u64> {
         self.word.get().map(Word::count)
     }

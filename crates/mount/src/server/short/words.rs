@@ -1,4 +1,4 @@
-//! The words in which closes are counted: one for each open file that was taken.
+//! The words in which closes are counted. Each open file that was taken has one.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub(super) struct Words {
     free: Mutex<Vec<u32>>,
 }
 
-/// One word, freed when it is dropped.
+/// One word, which is freed when this is dropped.
 pub(super) struct Word {
     pub(super) number: u32,
     ino: u64,
@@ -51,7 +51,8 @@ impl Word {
 
 impl Drop for Word {
     fn drop(&mut self) {
-        // The count never goes back, so what a program knows of the last file does not fit the next.
+        // The count never decreases, so a program's value for the last file does not fit the next
+        // one.
         self.note();
         self.words.closings.remove_taken(self.ino);
         locked(&self.words.free).push(self.number);

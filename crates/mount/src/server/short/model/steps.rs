@@ -1,4 +1,4 @@
-//! The model's steps: what a program, the kernel for it, and the owner do next.
+//! The model's steps of a program, of the kernel for it, and of the owner.
 
 use super::super::gate::Mode;
 use super::{At, Gate, Late, Model, NONE, OPS, Op, Program, Sent, State, Step};
@@ -54,7 +54,7 @@ impl Model {
         Some(state)
     }
 
-    /// The owner takes a request for pages a step further, until it is to be executed.
+    /// Takes the owner's request for pages one step further, until it is to be executed.
     fn close(&self, state: &mut State, i: usize, sent: Sent, is_write: bool) -> Option<Sent> {
         let rules = &self.rules;
         let (closes, keeps) = match is_write {
@@ -78,8 +78,8 @@ impl Model {
         }
     }
 
-    /// Returns whether another program has the inode's lock: cached writes exclude others, direct
-    /// ones only those.
+    /// Returns whether another program has the inode's lock. Cached writes exclude all others, and
+    /// direct ones exclude only cached ones.
     fn excludes(&self, state: &State, i: usize) -> bool {
         let cached = |program: &Program| matches!(program.at, At::Filled | At::Write(_));
         let direct = |program: &Program| {
@@ -91,9 +91,9 @@ impl Model {
         cached(other) || is_cached && direct(other)
     }
 
-    /// Returns whether a WRITE of the page is in flight. Then the model does not write it back: the
-    /// kernel does (since Linux 5.13), and the two may be executed in either order. Whether a store
-    /// beside a cached write survives is the kernel's affair.
+    /// Returns whether a WRITE of the page is in flight. In that case the model does not write it
+    /// back. The kernel does (since Linux 5.13), and the two may be executed in either order.
+    /// Whether a store beside a cached write survives is up to the kernel.
     fn is_being_written(state: &State) -> bool {
         state.programs.iter().any(|program| matches!(program.at, At::Filled | At::Write(_)))
     }
@@ -103,7 +103,7 @@ impl Model {
         state.kept || sees_notices && state.late.iter().flatten().any(|late| !late.is_take)
     }
 
-    /// Program `i`, or the kernel or the owner for it, makes its next step, if it can.
+    /// Makes the next step of program `i`, or of the kernel or the owner for it, if there is one.
     fn step(&self, state: &mut State, i: usize) -> Option<(&'static str, Option<&'static str>)> {
         let program = state.programs[i];
         let version = program.version;
@@ -178,7 +178,7 @@ impl Model {
             At::Lock if state.is_locked => return None,
             At::Lock => {
                 state.is_locked = self.kernel.locks_writes;
-                // (What is up to date is seen at once.)
+                // (A page that is up to date is seen at once.)
                 if !self.kernel.locks_writes || state.page.is_some() {
                     state.page = Some(version);
                 }
@@ -328,7 +328,8 @@ impl Model {
         Some((what, wrong))
     }
 
-    /// The kernel has nothing of the file that program `i` takes. (It has its answer at once.)
+    /// Notes that the kernel has nothing of the file that program `i` takes. The program has its
+    /// answer at once.
     fn empty(&self, state: &mut State, i: usize) {
         let gate = self.gate(state, i);
         gate.mode = if self.rules.long_wins { gate.mode.emptied() } else { Mode::Short };
@@ -338,7 +339,7 @@ impl Model {
         }
     }
 
-    /// A step of the thread that sends notices, and of the kernel in it.
+    /// Makes a step of the thread that sends notices, and of the kernel in it.
     fn notice(&self, state: &mut State) -> Option<&'static str> {
         let is_being_written = Self::is_being_written(state);
         let late = state.late[0].as_mut()?;
@@ -374,10 +375,10 @@ impl Model {
         }
     }
 
-    /// A step of the WRITE of a dirty page.
+    /// Makes a step of the WRITE of a dirty page.
     fn back(&self, state: &mut State) -> Option<&'static str> {
         let (sent, version) = state.back?;
-        // By any file that is open.
+        // The page is written back by any file that is open.
         let by = state.programs.iter().position(|program| program.is_open)?;
         let (sent, what) = match sent {
             Sent::Answered => {
