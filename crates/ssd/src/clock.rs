@@ -15,7 +15,7 @@ pub struct MonotonicClock {
 }
 
 impl MonotonicClock {
-    /// A clock that reads zero now.
+    /// Creates a clock that reads zero now.
     #[must_use]
     pub fn new() -> Self {
         Self { origin: Instant::now() }
@@ -36,7 +36,7 @@ impl Clock for MonotonicClock {
     }
 }
 
-/// A clock that stands still: the stepped SSD's time during one step.
+/// A clock that stands still. It shows the stepped SSD's time during one step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixedClock(pub(crate) u64);
 

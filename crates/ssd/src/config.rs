@@ -43,14 +43,16 @@ pub struct PowerState {
     pub max_power_10mw: u16,
     /// Entry latency in µs.
     pub enlat_us: u32,
-    /// Exit latency in µs: if the SSD is in this state and it is non-operational, the next I/O
+    /// Exit latency in µs. If the SSD is in this state and it is non-operational, the next I/O
     /// command waits that long.
     pub exlat_us: u32,
-    /// No I/O command is processed in this state: the SSD leaves it by itself when one arrives.
+    /// Whether no I/O command is processed in this state. The SSD leaves it by itself when one
+    /// arrives.
     pub non_operational: bool,
 }
 
-/// The configuration of a software SSD. [`Default`] has no namespace; every other field is usable.
+/// The configuration of a software SSD. [`Default`] has no namespace, and every other field is
+/// usable.
 #[derive(Clone, Debug)]
 pub struct SsdConfig {
     /// The namespaces, NSID 1 first, one after another on the medium.
@@ -60,46 +62,50 @@ pub struct SsdConfig {
     /// Whether there is a volatile write cache: completed writes may be lost by a power cut until
     /// they are flushed.
     pub volatile_write_cache: bool,
-    /// Most unflushed data in the cache, in bytes; beyond it the oldest is written back.
+    /// The maximum of unflushed data in the cache, in bytes. Beyond it the oldest data are written
+    /// back.
     pub write_cache_bytes: u64,
-    /// Most I/O queues of each kind: 1 to 1024.
+    /// The maximum number of I/O queues of each kind: 1 to 1024.
     pub max_io_queues: u16,
-    /// Most I/O completion queues, 1 to `max_io_queues`; `None`: as many as submission queues.
+    /// The maximum number of I/O completion queues, 1 to `max_io_queues`. `None` allows as many as
+    /// there are submission queues.
     pub max_io_completion_queues: Option<u16>,
-    /// Most entries of a queue: 2 to 65536.
+    /// The maximum number of entries of a queue: 2 to 65536.
     pub max_queue_entries: u32,
-    /// Most bytes a command may transfer: a power of two of at least 8192, or 0 for no limit.
+    /// The maximum number of bytes that a command may transfer: a power of two of at least 8192, or
+    /// 0 for no limit.
     pub mdts_bytes: u32,
     /// Optimal I/O boundary in logical blocks; 0 for none.
     pub optimal_io_boundary_lbas: u16,
     /// Atomic Write Unit Power Fail in logical blocks, counted from 1: a power cut never tears a
     /// write of that size.
     pub atomic_write_lbas: u16,
-    /// Power states, number 0 first: 1 to 32, the first one operational, none with more power than
-    /// the previous one.
+    /// Power states, number 0 first. There are 1 to 32, the first one is operational, and none has
+    /// more power than the previous one.
     pub power_states: Vec<PowerState>,
-    /// The default of Autonomous Power State Transition: enter the last power state after this many
-    /// ms without I/O commands. `None` if it is off until the host turns it on. Requires a
-    /// non-operational state.
+    /// The default of Autonomous Power State Transition: the time without I/O commands, in ms,
+    /// after which the SSD enters the last power state. `None` leaves it off until the host turns
+    /// it on. A time requires a non-operational state.
     pub apst_idle_ms: Option<u32>,
     /// Whether to offer Doorbell Buffer Config. The number of queues is then limited to those whose
     /// shadow doorbells fit in a page.
     pub shadow_doorbells: bool,
     /// Interrupt vectors: 1 to 2048.
     pub vectors: u16,
-    /// CPU to bind the SSD's thread to (threaded only).
+    /// CPU to bind the SSD's thread to. It applies only to an SSD with a thread.
     pub cpu: Option<usize>,
-    /// Time without any activity after which the thread sleeps, in ns (not stepped, nor inline); a
-    /// target over TCP also does if others want its CPU. `u64::MAX`: it never sleeps.
+    /// Time without any activity after which the thread sleeps, in ns. It does not apply to an SSD
+    /// that is stepped or inline. A target over TCP also sleeps if other threads want its CPU. With
+    /// `u64::MAX` the thread never sleeps.
     pub park_after_ns: u64,
     /// Time from CC.EN = 1 to CSTS.RDY = 1, in ns.
     pub ready_after_ns: u64,
-    /// CAP.TO: the host's longest wait for CSTS.RDY, in ms; rounded up to 500 ms.
+    /// CAP.TO: the host's longest wait for CSTS.RDY, in ms. It is rounded up to 500 ms.
     pub ready_timeout_ms: u32,
-    /// Also refuse harmless violations that hosts commit when they disconnect: a command with the
-    /// identifier of an outstanding Asynchronous Event Request (Command ID Conflict); unmapping the
-    /// memory of a queue (CSTS.CFS); Get Features of a namespace's feature with NSID 0 (Invalid
-    /// Namespace or Format).
+    /// Whether to refuse also harmless violations that hosts commit when they disconnect. These
+    /// are: a command with the identifier of an outstanding Asynchronous Event Request (Command ID
+    /// Conflict), unmapping the memory of a queue (CSTS.CFS), and Get Features of a namespace's
+    /// feature with NSID 0 (Invalid Namespace or Format).
     pub strict: bool,
     /// Faults to inject.
     pub faults: FaultPlan,
@@ -147,13 +153,14 @@ impl Default for SsdConfig {
 }
 
 impl SsdConfig {
-    /// One namespace of `bytes` bytes in blocks of `lba_bytes`; defaults for the rest.
+    /// Returns a configuration with one namespace of `bytes` bytes in blocks of `lba_bytes`, and
+    /// defaults for the rest.
     #[must_use]
     pub fn with_namespace(bytes: u64, lba_bytes: u32) -> Self {
         Self { namespaces: vec![NamespaceConfig { bytes, lba_bytes }], ..Self::default() }
     }
 
-    /// Total bytes of all namespaces, saturating at `u64::MAX`.
+    /// Returns the total bytes of all namespaces, saturating at `u64::MAX`.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         self.namespaces.iter().fold(0, |sum, n| sum.saturating_add(n.bytes))
@@ -240,7 +247,7 @@ impl SsdConfig {
         Err(SsdError::config("power_states", problem))
     }
 
-    /// Most I/O submission and completion queues that are granted.
+    /// Returns the maximum number of I/O submission and completion queues that are granted.
     pub(crate) fn io_queues(&self) -> (u16, u16) {
         // 1.4 §5.7: all shadow doorbells have to lie within their page.
         let most =

@@ -1,8 +1,8 @@
-//! The SSD's counters. One writer (the controller), any number of readers.
+//! The SSD's counters. They have one writer (the controller) and any number of readers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A counter with a single writer: adding needs no locked instruction.
+/// A counter with a single writer, so adding needs no locked instruction.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -33,7 +33,7 @@ macro_rules! counters {
         }
 
         impl $copy {
-            /// Every counter with its name, in order.
+            /// Returns every counter with its name, in order.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$( (stringify!($name), self.$name), )*].into_iter()
             }
@@ -105,14 +105,14 @@ counters! {
     injected_bad_sqhd,
     /// Faults injected: writes that a power cut left incomplete.
     injected_tears,
-    /// Refusals of any kind whose reasons were recorded; the latest can be queried.
+    /// Refusals of any kind whose reasons were recorded. The latest can be queried.
     remembered,
     /// Of those, the tolerated ones, which do no harm.
     tolerated,
-    /// Times the thread parked.
+    /// Number of times that the thread parked.
     parks,
-    /// Times it was woken.
+    /// Number of times that it was woken.
     wakes,
-    /// Times it napped because no client would have woken it.
+    /// Number of times that it napped because no client would have woken it.
     naps,
 }

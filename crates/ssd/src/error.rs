@@ -1,4 +1,4 @@
-//! Why a software SSD could not be set up.
+//! The reasons why a software SSD could not be set up.
 
 use std::path::PathBuf;
 
@@ -22,9 +22,9 @@ pub enum SsdError {
         known.join(", ")
     )]
     UnknownModel {
-        /// The name asked for.
+        /// The name that was asked for.
         name: String,
-        /// The names there are.
+        /// The existing names.
         known: &'static [&'static str],
     },
     /// An invalid service-time model.

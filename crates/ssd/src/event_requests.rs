@@ -1,4 +1,4 @@
-//! The Asynchronous Event Requests that a controller holds, what it makes of a host that has given
+//! The Asynchronous Event Requests that a controller holds, its behavior with a host that has given
 //! them up, and the events that wait for one (1.4 §5.2).
 
 use std::collections::VecDeque;
@@ -8,22 +8,22 @@ use meantime_nvme_spec::log::{AsyncEvent, AsyncEventKind};
 /// Asynchronous Event Request Limit, counted from 1.
 pub(crate) const MAX_REQUESTS: usize = 4;
 
-/// What is said of an identifier that is used again.
+/// The message about an identifier that is used again.
 pub(crate) const USED_AGAIN: &str =
     "the identifier of an Asynchronous Event Request was used again";
 
 /// The requests held, by identifier, oldest first.
 ///
 /// A request is outstanding until it is completed, and no other command of its queue may have its
-/// identifier (Base 2.0 §3.3.3.1). Hosts that are about to leave give their requests up without
-/// Abort all the same, and go on with the identifiers: Property Get and Set of an orderly shutdown,
-/// for example. Nobody waits for such a request any more, so [`EventRequests::release`] drops it
-/// without a completion, which the host would take for the other command's.
+/// identifier (Base 2.0 §3.3.3.1). Hosts that are about to leave nevertheless give their requests
+/// up without Abort, and continue to use the identifiers, for example for Property Get and Set of
+/// an orderly shutdown. No host then waits for such a request, so [`EventRequests::release`] drops
+/// it without a completion, which the host would take for the other command's.
 #[derive(Default)]
 pub(crate) struct EventRequests(VecDeque<u16>);
 
 impl EventRequests {
-    /// Holds request `cid`. False if the limit is reached.
+    /// Holds request `cid`. Returns false if the limit is reached.
     pub(crate) fn hold(&mut self, cid: u16) -> bool {
         let fits = self.0.len() < MAX_REQUESTS;
         if fits {
@@ -32,29 +32,30 @@ impl EventRequests {
         fits
     }
 
-    /// Whether request `cid` is held.
+    /// Returns whether request `cid` is held.
     pub(crate) fn holds(&self, cid: u16) -> bool {
         self.0.contains(&cid)
     }
 
-    /// Releases request `cid`. False if it was not held.
+    /// Releases request `cid`. Returns false if it was not held.
     pub(crate) fn release(&mut self, cid: u16) -> bool {
         let at = self.0.iter().position(|&request| request == cid);
         at.and_then(|at| self.0.remove(at)).is_some()
     }
 
-    /// The oldest request.
+    /// Returns the oldest request.
     pub(crate) fn oldest(&self) -> Option<u16> {
         self.0.front().copied()
     }
 
-    /// Releases all.
+    /// Releases all requests.
     pub(crate) fn release_all(&mut self) -> impl Iterator<Item = u16> + use<> {
         std::mem::take(&mut self.0).into_iter()
     }
 }
 
-/// The most events that wait for a request; more are dropped, since the logs have them anyway.
+/// The maximum number of events that wait for a request. More are dropped, since the logs have them
+/// anyway.
 const MAX_QUEUED: usize = 8;
 
 /// The requests for events, and the events that wait for one.
@@ -62,7 +63,8 @@ const MAX_QUEUED: usize = 8;
 pub(crate) struct Events {
     pub(crate) requests: EventRequests,
     queued: VecDeque<AsyncEvent>,
-    /// Event types that were reported and not yet cleared by reading their log page, a bit each.
+    /// Event types that were reported and not yet cleared by reading their log page, with a bit for
+    /// each.
     masked: u8,
 }
 
@@ -92,7 +94,7 @@ impl Events {
         Some((event, cid))
     }
 
-    /// Index of the first queued event that could be reported, given a request.
+    /// Returns the index of the first queued event that could be reported, given a request.
     fn next(&self) -> Option<usize> {
         if self.queued.is_empty() || self.requests.oldest().is_none() {
             return None;
@@ -100,7 +102,7 @@ impl Events {
         self.queued.iter().position(|e| self.masked & 1 << e.kind as u8 == 0)
     }
 
-    /// Whether an undelivered event waits only for room among the admin completions.
+    /// Returns whether an undelivered event waits only for room among the admin completions.
     #[inline(always)]
     pub(crate) fn held_back(&self) -> bool {
         // The most selective test comes first: this runs on idle turns.

@@ -1,11 +1,12 @@
 //! Host memory as the controller reaches it by DMA: translation, data copies, queue rings,
 //! doorbells.
 //!
-//! Host memory is written by other threads at any time, so no Rust reference to it is ever made:
-//! entries are copied out through atomics, data through raw copies. The NVMe protocol decides which
-//! side may access which bytes when: an SQE belongs to the controller from the doorbell to the head
-//! pointer that passes it, a data buffer from the doorbell to the CQE. A host that breaks this gets
-//! mixed bytes, as from hardware. No decision about addresses uses bytes that are read twice.
+//! Host memory is written by other threads at any time, so no Rust reference to it is ever made.
+//! Entries are copied out through atomics, and data through raw copies. The NVMe protocol decides
+//! which side may access which bytes when: an SQE belongs to the controller from the doorbell to
+//! the head pointer that passes it, a data buffer from the doorbell to the CQE. A host that breaks
+//! this gets mixed bytes, as from hardware. No decision about addresses uses bytes that are read
+//! twice.
 
 #![expect(unsafe_code)]
 
@@ -27,7 +28,7 @@ use crate::sys;
 /// The memory page size of the controller in bytes: CAP.MPSMIN = CAP.MPSMAX = 0.
 pub(crate) const PAGE_BYTES: u64 = 4096;
 
-/// The most regions that can be mapped at once.
+/// The maximum number of regions that can be mapped at once.
 const MAX_REGIONS: usize = 1024;
 
 struct Region {
@@ -37,15 +38,15 @@ struct Region {
     keepalive: Arc<dyn Any + Send + Sync>,
 }
 
-/// The regions mapped, sorted by IOVA.
+/// The mapped regions, sorted by IOVA.
 #[derive(Default)]
 pub(crate) struct HostMemory {
     regions: Vec<Region>,
-    /// Index of the last region used: nearly every driver has one arena.
+    /// Index of the last region used. Nearly every driver has one region.
     last: Cell<usize>,
 }
 
-/// A range of host memory, by region and offset: plain data that is checked again when it is
+/// A range of host memory, by region and offset. It is plain data that is checked again when it is
 /// resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment {
@@ -94,7 +95,7 @@ impl HostMemory {
         self.last.set(0);
     }
 
-    /// The length of the region that begins at `iova`, in bytes.
+    /// Returns the length of the region that begins at `iova`, in bytes.
     pub(crate) fn region_len(&self, iova: u64) -> Option<u64> {
         self.regions.binary_search_by_key(&iova, |r| r.iova).ok().map(|i| self.regions[i].len)
     }
@@ -132,20 +133,20 @@ impl HostMemory {
         HostSlice { ptr, len, table: PhantomData }
     }
 
-    /// The `len` bytes at `iova`, if one region holds them all.
+    /// Returns the `len` bytes at `iova`, if one region holds them all.
     #[inline(always)]
     pub(crate) fn slice(&self, iova: u64, len: usize) -> Option<HostSlice<'_>> {
         let (at, offset) = self.find(iova, len as u64)?;
         Some(Self::slice_at(&self.regions[at], offset, len))
     }
 
-    /// The same range as plain data that can be stored.
+    /// Returns the `len` bytes at `iova` as plain data that can be stored.
     pub(crate) fn segment(&self, iova: u64, len: u32) -> Option<Segment> {
         let (at, offset) = self.find(iova, u64::from(len))?;
         Some(Segment { region: at as u32, len, offset })
     }
 
-    /// The bytes of a segment, if it still lies within a region.
+    /// Returns the bytes of a segment, if it still lies within a region.
     pub(crate) fn resolve(&self, segment: Segment) -> Option<HostSlice<'_>> {
         let region = self.regions.get(segment.region as usize)?;
         let len = u64::from(segment.len);
@@ -153,21 +154,22 @@ impl HostMemory {
             .then(|| Self::slice_at(region, segment.offset, segment.len as usize))
     }
 
-    /// The ring of `entries` entries of `entry_bytes` at `iova`, if one region holds it at a usable
-    /// alignment.
+    /// Returns the ring of `entries` entries of `entry_bytes` at `iova`, if one region holds it at
+    /// a usable alignment.
     pub(crate) fn ring(&self, iova: u64, entries: u32, entry_bytes: usize) -> Option<Ring> {
         let held = self.hold(iova, entries as usize * entry_bytes)?;
         (held.base.as_ptr() as usize).is_multiple_of(64).then_some(Ring { held, entries })
     }
 
-    /// The `len` bytes at `iova` as cells, if one region holds them all at a usable alignment.
+    /// Returns the `len` bytes at `iova` as cells, if one region holds them all at a usable
+    /// alignment.
     pub(crate) fn cells(&self, iova: u64, len: usize) -> Option<Cells> {
         let held = self.hold(iova, len)?;
         let aligned = (held.base.as_ptr() as usize).is_multiple_of(4) && len.is_multiple_of(4);
         aligned.then_some(Cells(held))
     }
 
-    /// The `len` bytes at `iova`, if one region holds them all.
+    /// Returns the `len` bytes at `iova`, if one region holds them all.
     fn hold(&self, iova: u64, len: usize) -> Option<Held> {
         let (at, offset) = self.find(iova, len as u64)?;
         let region = &self.regions[at];
@@ -177,12 +179,12 @@ impl HostMemory {
 }
 
 impl Segment {
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub(crate) fn len(self) -> usize {
         self.len as usize
     }
 
-    /// The `len` bytes at offset `at`, which must be within.
+    /// Returns the `len` bytes at offset `at`, which must be within.
     pub(crate) fn part(self, at: u64, len: u32) -> Self {
         assert!(at + u64::from(len) <= u64::from(self.len), "beyond the segment");
         Self { region: self.region, len, offset: self.offset + at }
@@ -201,7 +203,7 @@ impl Segment {
 }
 
 impl HostSlice<'_> {
-    /// Copies from the medium; both have the same length.
+    /// Copies from the medium. Both have the same length.
     #[inline(always)]
     pub(crate) fn fill_from_medium(self, span: MediumSpan<'_>) {
         assert_eq!(self.len, span.len());
@@ -212,7 +214,7 @@ impl HostSlice<'_> {
         unsafe { std::ptr::copy_nonoverlapping(span.as_ptr(), self.ptr.as_ptr(), self.len) }
     }
 
-    /// Copies to the medium; both have the same length.
+    /// Copies to the medium. Both have the same length.
     #[inline(always)]
     pub(crate) fn store_to_medium(self, span: MediumSpan<'_>) {
         assert_eq!(self.len, span.len());
@@ -220,7 +222,7 @@ impl HostSlice<'_> {
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), span.as_ptr(), self.len) }
     }
 
-    /// Copies out of host memory; both have the same length.
+    /// Copies out of host memory. Both have the same length.
     pub(crate) fn read(self, to: &mut [u8]) {
         assert_eq!(self.len, to.len());
         // SAFETY: the source is mapped (as in `fill_from_medium`), the target is the SSD's own
@@ -228,7 +230,7 @@ impl HostSlice<'_> {
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), to.as_mut_ptr(), self.len) }
     }
 
-    /// Copies into host memory; both have the same length.
+    /// Copies into host memory. Both have the same length.
     pub(crate) fn write(self, from: &[u8]) {
         assert_eq!(self.len, from.len());
         // SAFETY: as in `read`, the other way round.
@@ -269,7 +271,7 @@ struct Held {
 unsafe impl Send for Held {}
 
 impl Held {
-    /// Whether it overlaps the `len` bytes at `iova`.
+    /// Returns whether it overlaps the `len` bytes at `iova`.
     fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.iova < iova + len && iova < self.iova + self.len as u64
     }
@@ -282,13 +284,13 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Size in entries.
+    /// Returns the size in entries.
     #[inline(always)]
     pub(crate) fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Whether it overlaps the `len` bytes at `iova`.
+    /// Returns whether it overlaps the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.held.overlaps(iova, len)
     }
@@ -325,8 +327,8 @@ impl Ring {
         sys::prefetch_write(self.held.base.as_ptr().wrapping_add(index as usize * 16));
     }
 
-    /// Writes completion queue entry `index`: its first half, then, with Release, the half that
-    /// holds the phase.
+    /// Writes completion queue entry `index`. The first half comes first, and then, with Release,
+    /// the half that holds the phase.
     #[inline(always)]
     pub(crate) fn write_cqe(&self, index: u32, cqe: Cqe) {
         let [low, high] = cqe.to_words();
@@ -346,7 +348,7 @@ impl Ring {
 pub(crate) struct Cells(Held);
 
 impl Cells {
-    /// The cell at `offset`, if it is aligned and within bounds.
+    /// Returns the cell at `offset`, if it is aligned and within bounds.
     pub(crate) fn cell(&self, offset: u64) -> Option<Doorbell> {
         let within = offset.is_multiple_of(4) && offset < self.0.len as u64;
         // SAFETY: within the `len` bytes at `base`, by the condition; `cells()` has checked that
@@ -355,7 +357,7 @@ impl Cells {
         Some(Doorbell { cell: cell.cast(), owner: Arc::clone(&self.0.keepalive) })
     }
 
-    /// Whether they overlap the `len` bytes at `iova`.
+    /// Returns whether they overlap the `len` bytes at `iova`.
     pub(crate) fn overlaps(&self, iova: u64, len: u64) -> bool {
         self.0.overlaps(iova, len)
     }
@@ -372,7 +374,7 @@ pub(crate) struct Doorbell {
 unsafe impl Send for Doorbell {}
 
 impl Doorbell {
-    /// The doorbell at `index`, or `None` beyond the last queue.
+    /// Returns the doorbell at `index`, or `None` beyond the last queue.
     pub(crate) fn new(owner: &Arc<Doorbells>, index: usize) -> Option<Self> {
         let cell = NonNull::from(owner.get(index)?);
         Some(Self { cell, owner: Arc::clone(owner) as Arc<dyn Any + Send + Sync> })
@@ -385,20 +387,20 @@ impl Doorbell {
         unsafe { self.cell.as_ref() }
     }
 
-    /// Loads its value. Acquire: the entries that the host wrote before ringing are visible
-    /// afterwards.
+    /// Loads its value with Acquire, so that the entries which the host wrote before ringing are
+    /// visible afterwards.
     #[inline(always)]
     pub(crate) fn load(&self) -> u32 {
         self.cell().load(Ordering::Acquire)
     }
 
-    /// Stores its value; the caller provides the ordering.
+    /// Stores its value. The caller provides the ordering.
     pub(crate) fn store(&self, value: u32) {
         self.cell().store(value, Ordering::Relaxed);
     }
 }
 
-/// Memory that this process gives to a controller, initially zero.
+/// Memory that this process gives to a controller. It is initially zero.
 pub(crate) struct OwnMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -410,7 +412,8 @@ unsafe impl Send for OwnMemory {}
 unsafe impl Sync for OwnMemory {}
 
 impl OwnMemory {
-    /// Allocates `bytes` bytes, aligned to a page. `None` if that is 0 or the allocation fails.
+    /// Allocates `bytes` bytes, aligned to a page. Returns `None` if that is 0 or the allocation
+    /// fails.
     pub(crate) fn new(bytes: usize) -> Option<Arc<Self>> {
         let layout =
             Layout::from_size_align(bytes, PAGE_BYTES as usize).ok().filter(|_| bytes > 0)?;
@@ -419,12 +422,12 @@ impl OwnMemory {
         Some(Arc::new(Self { base, layout }))
     }
 
-    /// Its address in this process.
+    /// Returns its address in this process.
     pub(crate) fn addr(&self) -> usize {
         self.base.as_ptr().expose_provenance()
     }
 
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.layout.size()
     }

@@ -1,4 +1,4 @@
-//! The SSD without a thread, in real time: the threads that wait for it run it.
+//! The SSD without a thread, in real time. The threads that wait for it run it.
 
 use std::sync::{Arc, Mutex, TryLockError};
 
@@ -16,14 +16,14 @@ use crate::threaded::check_medium;
 
 /// Steps between two checks of every doorbell.
 const INSPECT_STEPS: u32 = 64;
-/// The most turns of one step.
+/// The maximum number of turns of one step.
 const TURNS_PER_STEP: u32 = 16;
 
-/// A software SSD that a waiting driver runs, between its looks. For a process with one CPU, where
-/// a thread of its own would share it with the driver. Cloning gives another handle to the same
-/// one.
+/// A software SSD that a waiting driver runs between its polls. It is for a process with one CPU,
+/// where a thread of its own would share the CPU with the driver. Cloning returns another handle to
+/// the same SSD.
 ///
-/// Its times are the model's, plus the time until a waiter next looks. While no driver waits it
+/// Its times are the model's, plus the time until a waiter polls next. While no driver waits it
 /// does nothing.
 pub struct InlineSsd<C: Clock>(Arc<Inline<C>>);
 
@@ -39,10 +39,10 @@ struct State<C> {
 }
 
 impl<C: Clock> InlineSsd<C> {
-    /// An SSD on `medium`, with the time of `clock`.
+    /// Creates an SSD on `medium`, with the time of `clock`.
     ///
     /// # Errors
-    /// If the configuration is invalid or the medium is too small.
+    /// Fails if the configuration is invalid or the medium is too small.
     pub fn new(config: SsdConfig, medium: Medium, clock: C) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
         let controller = Controller::new(config, medium);
@@ -51,19 +51,19 @@ impl<C: Clock> InlineSsd<C> {
         Ok(Self(Arc::new(Inline { shared, state })))
     }
 
-    /// The port for a driver.
+    /// Returns the port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::new(Port(Arc::clone(&self.0)))
     }
 
-    /// Its counters.
+    /// Returns its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.shared.counters.snapshot()
     }
 
-    /// The time stamps of I/O commands, if the configuration asked for them.
+    /// Returns the time stamps of I/O commands, if the configuration asked for them.
     #[must_use]
     pub fn stamps(&self) -> Option<&Arc<StampRing>> {
         self.0.shared.stamps.as_ref()
@@ -80,9 +80,9 @@ impl<C: Clock> Stepping for Inline<C> {
     fn step(&self) {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
-            // As in the stepped SSD.
+            // The stepped SSD does the same.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Another thread runs it.
+            // Another thread is running it.
             Err(TryLockError::WouldBlock) => return,
         };
         let State { controller, clock, steps } = &mut *state;

@@ -8,15 +8,15 @@
 //! another process over vfio-user ([`served`]).
 //!
 //! # What it owns
-//! Its medium, its write cache, and the queues as a controller keeps them. Host memory belongs to
-//! the host: every access is translated and bounds-checked (`hostmem`).
+//! It owns its medium, its write cache, and the queues as a controller keeps them. Host memory
+//! belongs to the host, and every access is translated and bounds-checked (`hostmem`).
 //!
 //! # What it promises
 //! - It is strict. What a real controller refuses, or leaves undefined, ends with the proper status
 //!   or CSTS.CFS, and is counted with the reason. docs/faults.md lists what is tolerated.
-//! - One controller, two ways to run: [`Ssd`] has a thread and real time; [`SteppedSsd`] has none
-//!   and moves only when its clock does, so one seed reproduces a run.
-//! - With a model the device time is the model's: data is transferred when a command is fetched,
+//! - One controller can run in two ways. [`Ssd`] has a thread and real time. [`SteppedSsd`] has
+//!   none and moves only when its clock does, so one seed reproduces a run.
+//! - With a model the device time is the model's. Data is transferred when a command is fetched,
 //!   and the completion entry is written when it is due. The entry is reserved before the fetch.
 //! - The write cache is real: `power_cut` rolls back any subset of completed, unflushed writes,
 //!   torn at AWUPF. For `file:` the kernel's page cache is the volatile cache, and FLUSH and FUA
@@ -56,14 +56,14 @@
 //! §6). While completions wait for room in a completion queue it naps for 1 ms at a time, because a
 //! write to the head doorbell wakes no thread.
 //!
-//! Over vfio-user the doorbells and `parked` are in memory that both processes map; a vendor
+//! Over vfio-user the doorbells and `parked` are in memory that both processes map. A vendor
 //! specific capability in configuration space says where. To wake the thread, the host sends the
-//! doorbell value again in a message, and waits for the reply: a late message would overwrite a
-//! newer store. A host that does not know `parked` (it did not say so in the handshake) cannot wake
-//! the thread, which then naps, 50 µs to 1 ms, while there are queues. Calls wake it whatever the
-//! shared word contains. For a host with shadow doorbells (1.4 §7.13) the SSD stores the values
-//! that it has seen in EventIdx before it parks, executes the full fence of the announcement, and
-//! checks again.
+//! doorbell value again in a message, and waits for the reply, because a late message would
+//! overwrite a newer store. A host that does not know `parked` (it did not say so in the handshake)
+//! cannot wake the thread. The thread then naps, 50 µs to 1 ms, while there are queues. Calls wake
+//! it whatever the shared word contains. For a host with shadow doorbells (1.4 §7.13) the SSD
+//! stores the values that it has seen in EventIdx before it parks, executes the full fence of the
+//! announcement, and checks again.
 //!
 //! # Serving
 //! `served::Function` is a PCI function of the controller without a socket; the fuzzer drives it.
@@ -84,7 +84,7 @@
 
 #![deny(unsafe_code)]
 // Under loom the atomics of `soft_port` are loom's, which this crate's shared-memory code cannot
-// use; only the parking protocol itself is modelled, in `tests/loom_parking.rs`.
+// use. Only the parking protocol itself is modelled, in `tests/loom_parking.rs`.
 #![cfg(not(loom))]
 #![deny(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! Calls to the SSD's thread: registers, mappings, vectors. They are synchronous and slow, as on
-//! real hardware.
+//! Calls to the SSD's thread for registers, mappings and vectors. They are synchronous and slow, as
+//! on real hardware.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,40 +17,41 @@ pub(crate) enum Call {
 #[derive(Default)]
 struct Queue {
     calls: VecDeque<Call>,
-    /// The thread has ended: no answer will come.
+    /// Whether the thread has ended, so that no answer will come.
     closed: bool,
 }
 
 /// The calls waiting for the SSD's thread.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    /// Whether there may be calls; the thread checks it each turn.
+    /// Whether there may be calls. The thread checks it each turn.
     waiting: AtomicBool,
     queue: Mutex<Queue>,
 }
 
 impl Mailbox {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A caller that panicked while holding the lock has either pushed its call or not: both
+        // A caller that panicked while holding the lock has either pushed its call or not, and both
         // states are consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a call. False if the thread has ended. The caller must then wake the thread if it has
-    /// parked.
+    /// Queues a call. Returns false if the thread has ended. The caller must then wake the thread
+    /// if it has parked.
     pub(crate) fn push(&self, call: Call) -> bool {
         let mut queue = self.queue();
         if queue.closed {
             return false;
         }
         queue.calls.push_back(call);
-        // Within the lock, so that it cannot be cleared by a `take` that did not see the call.
+        // The flag is set within the lock, so that it cannot be cleared by a `take` that did not
+        // see the call.
         self.waiting.store(true, Ordering::Relaxed);
         true
     }
 
-    /// Whether there may be a call. Relaxed: a call missed now is seen on the next turn, and before
-    /// parking the full fence of `Parking::announce` orders this load.
+    /// Returns whether there may be a call. The load is relaxed: a call missed now is seen on the
+    /// next turn, and before parking the full fence of `Parking::announce` orders this load.
     #[inline(always)]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
@@ -64,7 +65,7 @@ impl Mailbox {
         std::mem::take(&mut queue.calls)
     }
 
-    /// Closes the mailbox; unanswered calls are dropped, so their callers return.
+    /// Closes the mailbox. Unanswered calls are dropped, so their callers return.
     pub(crate) fn close(&self) {
         let mut queue = self.queue();
         queue.closed = true;
@@ -83,7 +84,7 @@ mod tests {
         let mut answered = 0;
         for _ in mailbox.take() {
             answered += 1;
-            // As a caller does that never pauses.
+            // A caller that never pauses does this.
             assert!(mailbox.push(Call::Stop));
         }
         assert_eq!(answered, 2);

@@ -1,6 +1,6 @@
 //! The SSD's storage: anonymous memory, or a mapped file.
 //!
-//! All namespaces share one medium, split by offset. The medium is the controller's alone: nothing
+//! All namespaces share one medium, split by offset. Only the controller uses the medium: nothing
 //! outside the SSD gets a pointer into it, and a file is locked against a second SSD.
 
 #![expect(unsafe_code)]
@@ -34,12 +34,12 @@ pub struct Medium {
     read_only: bool,
 }
 
-/// How many times, 1 ms apart, locking a file is tried. A lock may be held only briefly: a forked
+/// How many times locking a file is tried, 1 ms apart. A lock may be held only briefly: a forked
 /// child shares its parent's locks until its exec, and a process that locks a file before its
 /// creator has filled it releases the lock again.
 const LOCK_TRIES: u32 = 200;
 
-/// The error of a system call on the file at `path`.
+/// Returns the error of a system call on the file at `path`.
 fn failed(path: &Path, attempted: &'static str) -> impl Fn(io::Error) -> SsdError {
     let path = path.to_owned();
     move |source| SsdError::Io { path: path.clone(), attempted, source }
@@ -64,7 +64,7 @@ fn lock(file: &File, path: &Path, how: FlockOperation) -> Result<(), SsdError> {
     })
 }
 
-/// A file just created: removed again when this is dropped.
+/// A file that was just created. It is removed again when this is dropped.
 struct Created<'p> {
     path: &'p Path,
     /// Its device and inode number.
@@ -93,11 +93,11 @@ pub(crate) struct MediumSpan<'m> {
 }
 
 impl Medium {
-    /// Anonymous memory of `bytes` bytes, all zero, in huge pages where the kernel has them. Pages
-    /// are taken when they are first touched.
+    /// Allocates anonymous memory of `bytes` bytes, all zero, in huge pages where the kernel has
+    /// them. Pages are taken when they are first touched.
     ///
     /// # Errors
-    /// If `bytes` is 0 or not a multiple of 512, or there is no address space for it.
+    /// Fails if `bytes` is 0 or not a multiple of 512, or if there is no address space for it.
     pub fn dram(bytes: u64) -> Result<Self, SsdError> {
         let what = || "DRAM medium".to_owned();
         let len = checked_len(bytes, what)?;
@@ -124,24 +124,28 @@ impl Medium {
         Ok(Self { base, len, file: None, created: false, read_only: false })
     }
 
-    /// Memory that holds `bytes`, whose length is a multiple of 512.
+    /// Allocates memory that holds `bytes`, whose length is a multiple of 512.
     ///
     /// # Errors
-    /// As [`dram`](Self::dram).
+    /// Fails if `bytes` is empty or its length is not a multiple of 512, or if there is no address
+    /// space for it.
     pub fn of(bytes: &[u8]) -> Result<Self, SsdError> {
         let medium = Self::dram(bytes.len() as u64)?;
         medium.span(0, bytes.len()).write(bytes);
         Ok(medium)
     }
 
-    /// A regular file, mapped read-only, and shared with other SSDs that only read it. Its
+    /// Opens a regular file, mapped read-only, and shared with other SSDs that only read it. Its
     /// namespaces are write protected.
     ///
     /// # Errors
-    /// As [`file`](Self::file); [`SsdError::InUse`] if an SSD that may write has it.
+    /// [`SsdError::InUse`] if an SSD that may write has it, [`SsdError::NotAFile`] for directories
+    /// and devices, [`SsdError::Size`] if the size does not fit, [`SsdError::Io`] if a system call
+    /// failed.
     pub fn file_read_only(path: impl AsRef<Path>) -> Result<Self, SsdError> {
         let path = path.as_ref();
-        // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
+        // This is checked before the file is opened, because opening a device or a FIFO can have
+        // effects, or hang.
         let there = std::fs::metadata(path);
         check_regular(path, &there.map_err(failed(path, "looking for the medium's file"))?)?;
         let file =
@@ -153,14 +157,14 @@ impl Medium {
         Ok(Self { base, len, file: Some((file, path.to_owned())), created: false, read_only: true })
     }
 
-    /// A regular file, mapped shared, locked against every other SSD.
+    /// Opens a regular file, mapped shared, and locks it against every other SSD.
     ///
     /// `create: Some(bytes)` creates the file with that size if it does not exist. An existing file
     /// is never truncated, and its size must then be `bytes`. If a later step fails, a file created
     /// here is removed again. With `None` the file must exist. The bytes after its last whole 512
-    /// are not used, as on Linux's loop devices; the file keeps its size.
+    /// are not used, as on Linux's loop devices, and the file keeps its size.
     ///
-    /// Like any mapped file, it must not be shortened by another process meanwhile (`SIGBUS`); a
+    /// Like any mapped file, it must not be shortened by another process meanwhile (`SIGBUS`). A
     /// sparse file needs room on its file system for blocks written later.
     ///
     /// # Errors
@@ -173,7 +177,8 @@ impl Medium {
         if let Some(bytes) = create {
             checked_len(bytes, what)?;
         }
-        // Checked before it is opened: opening a device or a FIFO can have effects, or hang.
+        // This is checked before the file is opened, because opening a device or a FIFO can have
+        // effects, or hang.
         match std::fs::metadata(path) {
             Ok(meta) => check_regular(path, &meta)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound && create.is_some() => {}
@@ -184,7 +189,8 @@ impl Medium {
         let (file, was_created) = match options.open(path) {
             Ok(file) => (file, false),
             Err(e) if e.kind() == io::ErrorKind::NotFound && create.is_some() => {
-                // Exclusively: fails if the file exists by now, and for a dangling symbolic link.
+                // The creation is exclusive: it fails if the file exists by now, and for a dangling
+                // symbolic link.
                 let file = options.create_new(true).open(path);
                 (file.map_err(failed(path, "creating the medium's file"))?, true)
             }
@@ -193,12 +199,12 @@ impl Medium {
             }
         };
         lock(&file, path, FlockOperation::NonBlockingLockExclusive)?;
-        // Declared after `file`, so it is dropped first, while the lock is held.
+        // This is declared after `file`, so it is dropped first, while the lock is held.
         let identity = file.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
         let created = was_created.then(|| Created { path, identity });
         if let Some(bytes) = create.filter(|_| was_created) {
-            // Reserves blocks now, so that a full file system is an error here and not a SIGBUS
-            // later.
+            // This reserves blocks now, so that a full file system is an error here and not a
+            // SIGBUS later.
             let reserved =
                 match rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
                     Err(Errno::OPNOTSUPP) => file.set_len(bytes),
@@ -227,40 +233,42 @@ impl Medium {
         Ok(Self { base, len, file, created: was_created, read_only: false })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len as u64
     }
 
-    /// Always false: a medium holds at least one block.
+    /// Returns false, because a medium holds at least one block.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its file, if it has one.
+    /// Returns its file, if it has one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(|(_, path)| path.as_path())
     }
 
-    /// Whether opening it created its file.
+    /// Returns whether opening it created its file.
     #[must_use]
     pub fn was_created(&self) -> bool {
         self.created
     }
 
-    /// Whether it is read-only: the controller refuses every command that would write.
+    /// Returns whether it is read-only, so that the controller refuses every command that would
+    /// write.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// The `len` bytes at `offset`.
+    /// Returns the `len` bytes at `offset`.
     ///
     /// # Panics
-    /// If the range ends beyond the medium: callers check ranges against their namespace first.
+    /// Panics if the range ends beyond the medium. Callers check ranges against their namespace
+    /// first.
     #[inline(always)]
     pub(crate) fn span(&self, offset: u64, len: usize) -> MediumSpan<'_> {
         assert!(
@@ -272,14 +280,14 @@ impl Medium {
         MediumSpan { ptr, len, medium: PhantomData }
     }
 
-    /// Zeroes the `len` bytes at `offset`. Memory is returned to the kernel where possible; a file
-    /// keeps its blocks reserved. False if the file failed.
+    /// Zeroes the `len` bytes at `offset`. Memory is returned to the kernel where possible, and a
+    /// file keeps its blocks reserved. Returns false if the file failed.
     pub(crate) fn zero(&self, offset: u64, len: u64) -> bool {
         let span = self.span(offset, len as usize);
         let page = PAGE_BYTES;
         let first = offset.next_multiple_of(page);
         let last = (offset + len) / page * page;
-        // Below 2 MiB system calls cost more than they save.
+        // Below 2 MiB, system calls cost more than they save.
         if last <= first || last - first < 2 << 20 {
             span.fill(0);
             return true;
@@ -304,9 +312,9 @@ impl Medium {
         zeroed
     }
 
-    /// Makes written data durable (a file); does nothing for memory.
+    /// Makes written data of a file durable. Does nothing for memory.
     pub(crate) fn sync(&self) -> bool {
-        // fdatasync also writes back pages dirtied through a shared mapping; a read-only mapping
+        // fdatasync also writes back pages dirtied through a shared mapping. A read-only mapping
         // dirties none.
         self.read_only || self.file.as_ref().is_none_or(|(file, _)| file.sync_data().is_ok())
     }
@@ -352,14 +360,14 @@ impl MediumSpan<'_> {
         unsafe { std::ptr::write_bytes(self.ptr.as_ptr(), byte, self.len) }
     }
 
-    /// Copies from the medium; both have the same length.
+    /// Copies from the medium. Both have the same length.
     pub(crate) fn read(self, to: &mut [u8]) {
         assert_eq!(self.len, to.len());
         // SAFETY: `len` mapped bytes of our own; `to` is an exclusive slice outside the mapping.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr(), to.as_mut_ptr(), self.len) }
     }
 
-    /// Copies to the medium; both have the same length.
+    /// Copies to the medium. Both have the same length.
     pub(crate) fn write(self, from: &[u8]) {
         assert_eq!(self.len, from.len());
         // SAFETY: as in `read`, the other way round.
@@ -367,8 +375,8 @@ impl MediumSpan<'_> {
     }
 }
 
-/// Zeroes `len` bytes of the file at `offset`. Its blocks stay reserved: after a release, a file
-/// system that is full when they are written again would end the process (`SIGBUS`).
+/// Zeroes `len` bytes of the file at `offset`. Its blocks stay reserved, because after a release, a
+/// file system that is full when they are written again would end the process (`SIGBUS`).
 fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     use rustix::fs::FallocateFlags;
     static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
@@ -376,8 +384,8 @@ fn zero_range(file: &File, offset: u64, len: u64) -> bool {
     if rustix::fs::fallocate(file, flags, offset, len).is_ok() {
         return true;
     }
-    // Uses a system call, not the mapping, so that a sparse file on a full file system gives an
-    // error.
+    // This uses a system call, not the mapping, so that a sparse file on a full file system results
+    // in an error.
     let end = offset + len;
     let mut at = offset;
     while at < end {
@@ -401,7 +409,7 @@ fn map(file: &File, path: &Path, len: usize, prot: ProtFlags) -> Result<NonNull<
     Ok(NonNull::new(base.cast()).expect("mmap gives no null mapping"))
 }
 
-/// The metadata of the open `file`, if it is a regular file.
+/// Returns the metadata of the open `file`, if it is a regular file.
 fn regular_metadata(file: &File, path: &Path) -> Result<Metadata, SsdError> {
     let meta = file.metadata().map_err(failed(path, "asking for the size of the medium's file"))?;
     check_regular(path, &meta)?;
@@ -415,7 +423,7 @@ fn check_regular(path: &Path, meta: &Metadata) -> Result<(), SsdError> {
     Err(SsdError::NotAFile { path: path.to_owned(), kind: kind_of(meta) })
 }
 
-/// The part of a file of `bytes` bytes that is whole blocks.
+/// Returns the part of a file of `bytes` bytes that is whole blocks.
 fn whole_blocks(bytes: u64) -> u64 {
     bytes / MEDIUM_ALIGN_BYTES * MEDIUM_ALIGN_BYTES
 }

@@ -1,4 +1,4 @@
-//! Service-time models: how long a command occupies the device.
+//! Service-time models, which say how long a command occupies the device.
 //!
 //! A model is a short TOML text. Its costs are piecewise linear in the size of a transfer. A
 //! command occupies one of the model's channels for that time, and waits while the channel is busy.
@@ -43,22 +43,22 @@ pub struct Model {
     /// Number of units that work in parallel. With 0 there are no costs: every command completes at
     /// once.
     pub channels: u32,
-    /// The most commands inside the device. No more are fetched until one has completed, so
-    /// arbitration between the queues decides which command waits. 0: every command is fetched, and
-    /// waits inside in order of arrival.
+    /// The maximum number of commands inside the device. No more are fetched until one has
+    /// completed, so arbitration between the queues decides which command waits. With 0, every
+    /// command is fetched, and waits inside in order of arrival.
     #[serde(default)]
     pub inside: u32,
-    /// Which channel a command occupies.
+    /// The choice of the channel that a command occupies.
     #[serde(default)]
     pub select: Select,
     /// Consecutive bytes on one channel, for `select = "stripe"`.
     #[serde(default = "default_stripe_bytes")]
     pub stripe_bytes: u64,
-    /// Cost of a read: points `[bytes, ns]`, ascending in bytes, with linear interpolation;
-    /// constant below the first, and extrapolated beyond the last.
+    /// Cost of a read: points `[bytes, ns]`, ascending in bytes, with linear interpolation. It is
+    /// constant below the first point, and extrapolated beyond the last.
     #[serde(default)]
     pub read: Vec<(u64, u64)>,
-    /// Cost of a write, likewise.
+    /// Cost of a write, in the same form.
     #[serde(default)]
     pub write: Vec<(u64, u64)>,
     /// Cost of a flush in ns.
@@ -73,7 +73,7 @@ pub struct Model {
     /// Rare slow events.
     #[serde(default)]
     pub slow: Slow,
-    /// What NAND does after a write has entered its buffer.
+    /// The work of NAND after a write has entered its buffer.
     #[serde(default)]
     pub nand: Option<Nand>,
 }
@@ -82,9 +82,9 @@ pub struct Model {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Select {
-    /// By address.
+    /// The address selects the channel.
     Stripe,
-    /// The channel that becomes free first.
+    /// The command occupies the channel that becomes free first.
     #[default]
     LeastBusy,
 }
@@ -93,15 +93,15 @@ pub enum Select {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Jitter {
-    /// None.
+    /// There is no variation.
     #[default]
     None,
-    /// Multiplied by a log-normal factor of mean 1 and this sigma.
+    /// The cost is multiplied by a log-normal factor of mean 1 and this sigma.
     Lognormal {
         /// Standard deviation of the factor's logarithm.
         sigma: f64,
     },
-    /// Plus or minus up to `ns`, uniformly.
+    /// Up to `ns` is added or subtracted, uniformly.
     Uniform {
         /// The largest deviation, in ns.
         ns: u64,
@@ -118,7 +118,7 @@ pub struct Slow {
     pub extra_ns: u64,
 }
 
-/// What NAND does after a write has been accepted. Reads on the same channel wait behind it.
+/// The work of NAND after a write has been accepted. Reads on the same channel wait behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Nand {
@@ -139,7 +139,7 @@ fn default_stripe_bytes() -> u64 {
 }
 
 impl Model {
-    /// The built-in model with this name.
+    /// Returns the built-in model with this name.
     ///
     /// # Errors
     /// [`SsdError::UnknownModel`], which lists the known names.
@@ -150,16 +150,16 @@ impl Model {
         }
     }
 
-    /// The names of the built-in models.
+    /// Returns the names of the built-in models.
     #[must_use]
     pub fn names() -> &'static [&'static str] {
         &NAMES
     }
 
-    /// The model without costs.
+    /// Returns the model without costs.
     ///
     /// # Panics
-    /// Never: its text is compiled in and tested.
+    /// Does not panic in practice, because its text is compiled in and tested.
     #[must_use]
     pub fn null() -> Self {
         Self::named("null").expect("the built-in model parses")
@@ -176,7 +176,7 @@ impl Model {
         Ok(model)
     }
 
-    /// Whether every command completes at once.
+    /// Returns whether every command completes at once.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.channels == 0
@@ -239,13 +239,13 @@ impl Model {
     }
 }
 
-/// The cost of `bytes` along `points`.
+/// Returns the cost of `bytes` along `points`.
 pub(crate) fn cost_ns(points: &[(u64, u64)], bytes: u64) -> u64 {
     let Some(&(first_bytes, first_ns)) = points.first() else { return 0 };
     if bytes <= first_bytes || points.len() == 1 {
         return first_ns;
     }
-    // The segment that contains `bytes`, or the last one, extrapolated.
+    // This is the segment that contains `bytes`, or the last one, extrapolated.
     let upper = points.partition_point(|&(b, _)| b < bytes).min(points.len() - 1);
     let ((b0, n0), (b1, n1)) = (points[upper - 1], points[upper]);
     let rise = u128::from(bytes - b0) * u128::from(n1 - n0) / u128::from(b1 - b0);

@@ -15,7 +15,7 @@ use crate::stamps::StampRing;
 /// State that is read without the controller's help.
 pub(crate) struct Shared {
     pub(crate) regs: Arc<RegisterFile>,
-    /// Replaced when another host is plugged in.
+    /// The doorbells, which are replaced when another host is plugged in.
     doorbells: Mutex<Arc<Doorbells>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stamps: Option<Arc<StampRing>>,
@@ -48,47 +48,48 @@ pub(crate) trait Runner: Send + Sync + 'static {
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
     ) -> Result<T, PortError>;
 
-    /// The clock, if it is virtual.
+    /// Returns the clock, if it is virtual.
     fn clock(self: &Arc<Self>) -> Option<Arc<dyn VirtualClock>>;
 
-    /// Itself, if a driver that waits has to run it.
+    /// Returns itself, if a driver that waits has to run it.
     fn stepping(self: &Arc<Self>) -> Option<Arc<dyn Stepping>> {
         None
     }
 
-    /// The state of the thread, if there is one.
+    /// Returns the state of the thread, if there is one.
     fn heartbeat(&self) -> Option<Heartbeat> {
         None
     }
 
-    /// The thread, if there is one, yields for a while when it has nothing to do.
+    /// Makes the thread, if there is one, yield for a while when it has nothing to do.
     fn share_cpu(&self) {}
 
     /// Wakes the thread, if there is one.
     fn wake(&self) {}
 
-    /// Whether the thread, if there is one, naps instead of parking.
+    /// Sets whether the thread, if there is one, naps instead of parking.
     fn set_napping(&self, _naps: bool) {}
 }
 
 /// A software SSD as its server uses it: its port, and power cycles.
 pub trait FunctionPort: SoftPort {
-    /// Function level reset: everything except mappings and interrupt vectors is as after power-on.
+    /// Resets the function. Everything except mappings and interrupt vectors is as after power-on.
     /// No data is lost.
     ///
     /// # Errors
-    /// [`PortError::Gone`] or [`PortError::Unresponsive`]; in the latter case it is done later.
+    /// [`PortError::Gone`], or [`PortError::Unresponsive`], after which the reset is done later.
     fn reset_function(&self) -> Result<(), PortError>;
 
-    /// As [`reset_function`](Self::reset_function), and forgets the host: no memory is mapped, no
-    /// vector has an eventfd, and neither is accessed any more. The next host rings `doorbells`.
+    /// Resets the function and forgets the host: no memory is mapped, no vector has an eventfd, and
+    /// neither is accessed any more. The next host rings `doorbells`.
     ///
     /// # Errors
-    /// As [`reset_function`](Self::reset_function).
+    /// [`PortError::Gone`], or [`PortError::Unresponsive`], after which the power cycle is done
+    /// later.
     fn power_cycle(&self, doorbells: Doorbells) -> Result<(), PortError>;
 
     /// Sets whether the SSD's thread naps instead of parking while there are queues, because the
-    /// host may ring without waking the thread. Valid until the next power cycle.
+    /// host may ring without waking the thread. The setting is valid until the next power cycle.
     fn set_napping(&self, naps: bool);
 }
 

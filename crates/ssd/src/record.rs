@@ -15,19 +15,19 @@ pub struct Write {
     pub data: Arc<[u8]>,
     /// Whether it completes only when it is on the non-volatile medium.
     pub fua: bool,
-    /// The content of its buffer at the completion, if different: a device may take the data at any
-    /// time between.
+    /// The content of its buffer at the completion, if different, because a device may take the
+    /// data at any time between.
     pub changed: Option<Arc<[u8]>>,
 }
 
 /// The begin or end of a write or flush, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The device has taken a write; its index in [`Record::writes`].
+    /// The device has taken a write, which has this index in [`Record::writes`].
     WriteBegun(usize),
     /// The host has the write's completion.
     WriteDone(usize),
-    /// The host has the write's failure: any part of it may be on the medium, or nothing.
+    /// The host has the write's failure. Any part of the write may be on the medium, or nothing.
     WriteFailed(usize),
     /// The device has taken a flush.
     FlushBegun(usize),
@@ -35,7 +35,7 @@ pub enum Event {
     FlushDone(usize),
 }
 
-/// An event, and its turn of the SSD: what the SSD reports and takes in one turn has no order for
+/// An event, and its turn of the SSD. What the SSD reports and takes in one turn has no order for
 /// the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
@@ -56,16 +56,17 @@ pub struct Record {
     turn: u64,
 }
 
-/// A recording under way. Cloning gives another handle to the same one.
+/// A recording in progress. Cloning returns another handle to the same one.
 #[derive(Debug, Clone, Default)]
 pub struct Recorder(Arc<Mutex<Record>>);
 
 /// The events that a command's completion records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorded {
-    /// First write and number of writes.
+    /// Writes, by the first one and their number.
     Writes(usize, usize),
-    /// The same for a deallocation, whose data is not the command's.
+    /// Writes of a deallocation, whose data is not the command's, by the first one and their
+    /// number.
     Deallocations(usize, usize),
     Flush(usize),
 }
@@ -81,13 +82,13 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of events so far.
+    /// Returns the number of events so far.
     #[must_use]
     pub fn position(&self) -> usize {
         self.record().moments.len()
     }
 
-    /// Takes the record so far; recording continues with an empty one.
+    /// Takes the record so far. Recording continues with an empty one.
     #[must_use]
     pub fn take(&self) -> Record {
         let mut record = self.record();
@@ -115,7 +116,7 @@ impl Recorder {
         Recorded::Flush(number)
     }
 
-    /// The data of a write when the device took it.
+    /// Returns the data of a write when the device took it.
     pub(crate) fn data(&self, number: usize) -> Option<Arc<[u8]>> {
         self.record().writes.get(number).map(|write| Arc::clone(&write.data))
     }
@@ -127,8 +128,8 @@ impl Recorder {
         }
     }
 
-    /// Records that a write failed, and may or may not be on the medium. (A failed flush is one
-    /// that never ended.)
+    /// Records that a write failed, and may or may not be on the medium. (A failed flush counts as
+    /// one that never ended.)
     pub(crate) fn failed(&self, recorded: Recorded) {
         if let Recorded::Writes(first, count) | Recorded::Deallocations(first, count) = recorded {
             let mut record = self.record();

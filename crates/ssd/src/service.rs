@@ -1,4 +1,4 @@
-//! Applies a service-time model: until when each channel is busy.
+//! Applies a service-time model, which determines until when each channel is busy.
 
 use crate::Rng;
 use crate::model::{Jitter, Model, Select, cost_ns};
@@ -6,19 +6,19 @@ use crate::model::{Jitter, Model, Select, cost_ns};
 /// The kind of work of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Work {
-    /// Data to the host.
+    /// The command sends data to the host.
     Read,
-    /// Data from the host.
+    /// The command takes data from the host.
     Write,
-    /// Deallocate, write zeroes.
+    /// The command deallocates or writes zeroes.
     Trim,
-    /// A flush, which waits for every channel.
+    /// The command is a flush, which waits for every channel.
     Flush,
-    /// None: the command was refused, or had nothing to do.
+    /// There is no work, because the command was refused, or had nothing to do.
     None,
 }
 
-/// When a command's service begins and ends, in ns.
+/// The begin and the end of a command's service, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceTime {
     pub(crate) begun_ns: u64,
@@ -28,7 +28,7 @@ pub(crate) struct ServiceTime {
 #[derive(Clone, Copy, Default)]
 struct Channel {
     busy_until_ns: u64,
-    /// Bytes accepted that do not fill a program operation yet.
+    /// The number of accepted bytes that do not fill a program operation yet.
     unprogrammed: u64,
     programs: u32,
 }

@@ -1,31 +1,32 @@
-//! Time stamps of single I/O commands, for experiments: a ring with one writer, the controller, and
-//! any number of readers.
+//! Time stamps of single I/O commands, for experiments. They are in a ring with one writer, the
+//! controller, and any number of readers.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// When one I/O command was seen, when its service began, and when its completion was written.
-/// Times in ns of the SSD's clock.
+/// When one I/O command was seen, when its service began, and when its completion was written. The
+/// times are in ns of the SSD's clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Submission queue.
     pub qid: u16,
     /// Command identifier.
     pub cid: u16,
-    /// SQE fetched.
+    /// When the SQE was fetched.
     pub seen_ns: u64,
-    /// Service begun on its channel.
+    /// When service on its channel began.
     pub begun_ns: u64,
-    /// CQE written.
+    /// When the CQE was written.
     pub written_ns: u64,
 }
 
 struct Cell {
-    /// 2 × lap + 1 while it is written, 2 × lap + 2 after: a sequence lock per cell.
+    /// A sequence lock for each cell: 2 × lap + 1 while it is written, and 2 × lap + 2 afterwards.
     sequence: AtomicU64,
     words: [AtomicU64; 4],
 }
 
-/// The last stamps, newest overwriting oldest. One writer, any number of readers, no lock.
+/// The last stamps. The newest overwrites the oldest. There are one writer, any number of readers,
+/// and no lock.
 pub struct StampRing {
     cells: Box<[Cell]>,
     written: AtomicU64,
@@ -60,13 +61,14 @@ impl StampRing {
         self.written.store(at + 1, Ordering::Release);
     }
 
-    /// The number of stamps written so far.
+    /// Returns the number of stamps written so far.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Stamp number `index` (from 0), or `None` if it is not written yet or has been overwritten.
+    /// Returns stamp number `index` (from 0), or `None` if it is not written yet or has been
+    /// overwritten.
     #[must_use]
     pub fn get(&self, index: u64) -> Option<Stamp> {
         let len = self.cells.len() as u64;

@@ -1,4 +1,4 @@
-//! The SSD without a thread: it works when its clock moves.
+//! The SSD without a thread. It works when its clock moves.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ use crate::threaded::check_medium;
 /// The default time by which a reading moves the clock, in ns.
 const DEFAULT_TICK_NS: u64 = 50;
 
-/// A software SSD under a virtual clock. Cloning gives another handle to the same one.
+/// A software SSD under a virtual clock. Cloning returns another handle to the same one.
 ///
 /// Everything follows from the configuration, the seed and the order of calls, so one seed
 /// reproduces a run.
@@ -49,10 +49,11 @@ struct Stepped {
 struct SteppedClock(Arc<Stepped>);
 
 impl SteppedSsd {
-    /// An SSD on `medium`. `seed` replaces the seeds of the configuration and of its fault plan.
+    /// Creates an SSD on `medium`. `seed` replaces the seeds of the configuration and of its fault
+    /// plan.
     ///
     /// # Errors
-    /// If the configuration is invalid or the medium is too small.
+    /// Fails if the configuration is invalid or the medium is too small.
     pub fn new(mut config: SsdConfig, medium: Medium, seed: u64) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
         let mut seeds = Rng::new(seed);
@@ -64,30 +65,30 @@ impl SteppedSsd {
         Ok(Self(Arc::new(Stepped { shared, state: Mutex::new(state) })))
     }
 
-    /// The port for a driver.
+    /// Returns the port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::new(Port(Arc::clone(&self.0)))
     }
 
-    /// The port for a server.
+    /// Returns the port for a server.
     #[must_use]
     pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::new(Port(Arc::clone(&self.0)))
     }
 
-    /// Its clock.
+    /// Returns its clock.
     #[must_use]
     pub fn clock(&self) -> Arc<dyn VirtualClock> {
         Arc::new(SteppedClock(Arc::clone(&self.0)))
     }
 
-    /// Sets by how much a reading moves the clock, in ns; at least 1.
+    /// Sets by how much a reading moves the clock, in ns, which is at least 1.
     pub fn set_tick_ns(&self, tick_ns: u64) {
         self.0.state().tick_ns = tick_ns.max(1);
     }
 
-    /// The current time in ns, without moving it.
+    /// Returns the current time in ns, without moving it.
     #[must_use]
     pub fn peek_ns(&self) -> u64 {
         self.0.state().now_ns
@@ -104,38 +105,38 @@ impl SteppedSsd {
         self.run_until_idle();
     }
 
-    /// Its counters.
+    /// Returns its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.shared.counters.snapshot()
     }
 
-    /// The time stamps of I/O commands, if the configuration asked for them.
+    /// Returns the time stamps of I/O commands, if the configuration asked for them.
     #[must_use]
     pub fn stamps(&self) -> Option<Arc<StampRing>> {
         self.0.shared.stamps.clone()
     }
 
-    /// The latest refusals with their reasons, oldest first.
+    /// Returns the latest refusals with their reasons, oldest first.
     #[must_use]
     pub fn refusals(&self) -> Vec<Refusal> {
         FaultControl::refusals(self)
     }
 
-    /// Bytes in the volatile write cache, which a power cut may lose.
+    /// Returns the number of bytes in the volatile write cache, which a power cut may lose.
     #[must_use]
     pub fn unflushed_bytes(&self) -> u64 {
         self.0.state().controller.store.unflushed_bytes()
     }
 
-    /// Cuts the power and restores it: a random subset of unflushed writes is lost, and the
+    /// Cuts the power and restores it. A random subset of unflushed writes is lost, and the
     /// controller is reset. Returns the number of lost writes.
     pub fn power_cut(&self, rng: &mut Rng) -> u64 {
         self.0.state().controller.power_cut(rng)
     }
 
-    /// Records writes and flushes from now on: [`record`](crate::record). Commands in flight are
-    /// not recorded.
+    /// Records writes and flushes from now on (see [`record`](crate::record)). Commands in flight
+    /// are not recorded.
     #[must_use]
     pub fn record(&self) -> Recorder {
         let recorder = Recorder::default();
@@ -143,7 +144,7 @@ impl SteppedSsd {
         recorder
     }
 
-    /// The content of all namespaces, as a host would read it now.
+    /// Returns the content of all namespaces, as a host would read it now.
     #[must_use]
     pub fn contents(&self) -> Vec<u8> {
         self.0.state().controller.contents()
@@ -154,7 +155,7 @@ impl SteppedSsd {
         self.0.state().controller.set_faults(plan);
     }
 
-    /// The device leaves the bus: registers read all ones, and nothing completes.
+    /// Makes the device leave the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
         self.0.state().controller.unplug();
     }
@@ -177,7 +178,7 @@ impl std::fmt::Debug for SteppedSsd {
 }
 
 impl SteppedState {
-    /// One turn at the current time.
+    /// Does one turn at the current time.
     fn turn(&mut self) -> Turn {
         self.turns = self.turns.wrapping_add(1);
         self.controller.begin_turn();
@@ -206,7 +207,7 @@ impl SteppedState {
 
 impl Stepped {
     fn state(&self) -> MutexGuard<'_, SteppedState> {
-        // A panic under this lock has failed its test already; the state is no worse than the
+        // A panic under this lock has already failed its test, and the state is no worse than the
         // panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -21,15 +21,16 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// The byte offset on the medium of `nlb` blocks from `slba`; `None` beyond the end.
+    /// Returns the byte offset on the medium of `nlb` blocks from `slba`, or `None` beyond the end.
     #[inline(always)]
     pub(crate) fn locate(&self, slba: u64, nlb: u64) -> Option<u64> {
-        // Written so that no sum can overflow.
+        // The comparison is written so that no sum can overflow.
         (nlb <= self.blocks && slba <= self.blocks - nlb)
             .then(|| self.offset + (slba << self.lba_shift))
     }
 
-    /// The range of the `blocks` blocks from `slba` on the medium; `None` beyond the end.
+    /// Returns the range of the `blocks` blocks from `slba` on the medium, or `None` beyond the
+    /// end.
     pub(crate) fn extent(&self, slba: u64, blocks: u32) -> Option<Extent> {
         let offset = self.locate(slba, blocks.into())?;
         let len = u64::from(blocks) << self.lba_shift;
@@ -45,7 +46,7 @@ impl Namespace {
     }
 }
 
-/// Whether `sqe`, an I/O command, names logical blocks in its entry.
+/// Returns whether `sqe`, an I/O command, names logical blocks in its entry.
 pub(crate) fn has_blocks(sqe: &Sqe) -> bool {
     matches!(
         IoOpcode::try_from(sqe.opcode()),
@@ -61,23 +62,23 @@ pub(crate) fn has_blocks(sqe: &Sqe) -> bool {
 pub(crate) struct Store {
     medium: Medium,
     namespaces: Vec<Namespace>,
-    /// Blocks that cannot be read. They last as long as this object; writing one makes it readable
+    /// Blocks that cannot be read. They last as long as this object. Writing one makes it readable
     /// permanently, so the write is treated as FUA.
     uncorrectable: Uncorrectable,
     cache: Option<WriteCache>,
     cache_enabled: bool,
-    /// Data was written since the last flush that a power cut, of the machine or of this SSD, could
-    /// lose.
+    /// Whether data was written since the last flush that a power cut, of the machine or of this
+    /// SSD, could lose.
     unflushed: bool,
-    /// Writing back has failed once. The kernel reports that once and then drops the data: from
-    /// then on no written data counts as durable.
+    /// Whether writing back has failed once. The kernel reports that once and then drops the data,
+    /// so from then on no written data counts as durable.
     failed: bool,
-    /// Writes go straight to the medium and need no further step.
+    /// Whether writes go straight to the medium and need no further step.
     write_through: bool,
 }
 
 impl Store {
-    /// `medium` holds at least the bytes that the configuration's namespaces take.
+    /// Creates a store. `medium` holds at least the bytes that the configuration's namespaces take.
     pub(crate) fn new(config: &SsdConfig, medium: Medium) -> Self {
         let mut offset = 0;
         let namespaces = config.namespaces.iter().map(|n| {
@@ -102,13 +103,13 @@ impl Store {
         }
     }
 
-    /// Namespace `nsid`, counted from 1.
+    /// Returns namespace `nsid`, counted from 1.
     #[inline(always)]
     pub(crate) fn namespace(&self, nsid: u32) -> Option<&Namespace> {
         self.namespaces.get((nsid as usize).wrapping_sub(1))
     }
 
-    /// Whether all namespaces are write protected, since their medium is.
+    /// Returns whether all namespaces are write protected, since their medium is.
     pub(crate) fn write_protected(&self) -> bool {
         self.medium.is_read_only()
     }
@@ -121,8 +122,8 @@ impl Store {
         self.namespaces.iter().map(Namespace::bytes).sum()
     }
 
-    /// Whether writes go straight to the medium, complete there, and need not be announced to the
-    /// cache. False on a read-only medium.
+    /// Returns whether writes go straight to the medium, complete there, and need not be announced
+    /// to the cache. Returns false for a read-only medium.
     #[inline(always)]
     pub(crate) fn write_through(&self) -> bool {
         self.write_through
@@ -133,14 +134,14 @@ impl Store {
         self.medium.span(offset, len)
     }
 
-    /// Performs `write` on the medium, which changes exactly `extent` of it. False if the medium
-    /// failed.
+    /// Performs `write` on the medium, which changes exactly `extent` of it. Returns false if the
+    /// medium failed.
     pub(crate) fn write(&mut self, extent: Extent, fua: bool, write: impl FnOnce(&Medium)) -> bool {
         let fua = self.uncorrectable.clear(extent.offset, extent.len) || fua;
         let medium = &self.medium;
         match self.cache.as_mut().filter(|_| self.cache_enabled) {
             Some(cache) if cache.too_large(extent.len) => {
-                // A cache may write back at any time: here it writes back everything, and this
+                // A cache may write back at any time. Here it writes back everything, and this
                 // write bypasses it.
                 cache.flush();
                 write(medium);
@@ -159,7 +160,7 @@ impl Store {
         stored
     }
 
-    /// Makes the medium's content durable. False if it failed, now or before.
+    /// Makes the medium's content durable. Returns false if it failed, now or before.
     fn sync(&mut self) -> bool {
         self.failed = self.failed || !self.medium.sync();
         !self.failed
@@ -173,22 +174,22 @@ impl Store {
         stored && zeroed
     }
 
-    /// Marks `extent`: reads fail until it is written.
+    /// Marks `extent`, so that reads fail until it is written.
     pub(crate) fn mark_uncorrectable(&mut self, extent: Extent) {
         self.uncorrectable.mark(extent.offset, extent.len);
     }
 
-    /// The offset on the medium of the first byte of `extent` that cannot be read.
+    /// Returns the offset on the medium of the first byte of `extent` that cannot be read.
     pub(crate) fn first_uncorrectable(&self, extent: Extent) -> Option<u64> {
         self.uncorrectable.first_in(extent.offset, extent.len)
     }
 
-    /// Whether there are blocks that cannot be read.
+    /// Returns whether there are blocks that cannot be read.
     pub(crate) fn has_uncorrectable(&self) -> bool {
         !self.uncorrectable.is_empty()
     }
 
-    /// Writes all completed data to the medium. False if the medium failed.
+    /// Writes all completed data to the medium. Returns false if the medium failed.
     pub(crate) fn flush(&mut self) -> bool {
         let synced = self.sync();
         if synced {
@@ -200,7 +201,7 @@ impl Store {
         synced
     }
 
-    /// Makes the data that a read with FUA returns durable. False if the medium failed.
+    /// Makes the data that a read with FUA returns durable. Returns false if the medium failed.
     pub(crate) fn flush_for_read(&mut self) -> bool {
         self.cache.is_none() || !(self.unflushed || self.failed) || self.flush()
     }
@@ -210,7 +211,8 @@ impl Store {
         self.cache.is_some()
     }
 
-    /// Switches the cache on or off; off first writes everything back. False if the medium failed.
+    /// Switches the cache on or off. Switching it off first writes everything back. Returns false
+    /// if the medium failed.
     pub(crate) fn enable_cache(&mut self, on: bool) -> bool {
         if !on && !self.flush() {
             return false;
@@ -225,14 +227,14 @@ impl Store {
         self.cache.as_ref().map_or(0, WriteCache::unflushed_bytes)
     }
 
-    /// Fault injection: a power cut may tear the last write, which is the `len` bytes at `offset`.
+    /// Injects a fault: a power cut may tear the last write, which is the `len` bytes at `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
         if let Some(cache) = &mut self.cache {
             cache.mark_torn(offset, len);
         }
     }
 
-    /// Power fails. Returns the numbers of unflushed writes lost, and torn.
+    /// Applies a loss of power. Returns the numbers of unflushed writes that were lost, and torn.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> (u64, u64) {
         self.cache.as_mut().map_or((0, 0), |cache| cache.power_cut(&self.medium, rng))
     }

@@ -13,7 +13,8 @@ use rustix::time::Timespec;
 
 use crate::error::SsdError;
 
-/// Prefetches the cache line at `address` for reading. A hint: harmless for any address.
+/// Prefetches the cache line at `address` for reading. This is a hint, which is harmless for any
+/// address.
 #[inline(always)]
 pub(crate) fn prefetch_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -26,7 +27,8 @@ pub(crate) fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
-/// Prefetches the cache line at `address` for writing. A hint: harmless for any address.
+/// Prefetches the cache line at `address` for writing. This is a hint, which is harmless for any
+/// address.
 #[inline(always)]
 pub(crate) fn prefetch_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -47,7 +49,7 @@ pub(crate) struct StoppedThread {
 }
 
 impl StoppedThread {
-    /// Starts the closure that `body` returns; it has to end when the eventfd passed to `body` is
+    /// Starts the closure that `body` returns. It has to end when the eventfd passed to `body` is
     /// signalled.
     pub(crate) fn spawn<F: FnOnce() + Send + 'static>(
         name: &str,
@@ -72,7 +74,7 @@ impl Drop for StoppedThread {
 /// Starts an SSD's thread, which runs `run` if it could be bound to `cpu`.
 ///
 /// # Errors
-/// If it could not be started or bound.
+/// Fails if it could not be started or bound.
 pub(crate) fn spawn_ssd<T: Send + 'static>(
     cpu: Option<usize>,
     run: impl FnOnce() -> T + Send + 'static,
@@ -108,15 +110,15 @@ pub(crate) fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// Whether a write to `event` would not block.
+/// Returns whether a write to `event` would not block.
 pub(crate) fn is_writable(event: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(event, PollFlags::OUT)];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_ok() && fds[0].revents().contains(PollFlags::OUT)
 }
 
-/// Adds one to an eventfd. A full counter (it was never read) is no error: the event is pending
-/// already.
+/// Adds one to an eventfd. A full counter, which was never read, is no error, because the event is
+/// already pending.
 pub(crate) fn signal(event: &OwnedFd) -> bool {
     loop {
         match rustix::io::write(event, &1u64.to_ne_bytes()) {

@@ -24,12 +24,12 @@ use crate::stamps::StampRing;
 use crate::sys;
 
 /// Idle turns between two checks of the clock and of the doorbells that are not polled. At ≥ 1 ns a
-/// turn and queue that is a few µs: often enough to park in time, and rarely enough to cost
-/// nothing.
+/// turn and queue that is a few µs, which is often enough to park in time, and rarely enough to
+/// cost nothing.
 const IDLE_TURNS: u32 = 1024;
 
-/// Length of a nap while commands wait for room in a completion queue: a host wakes the thread for
-/// a submission, not necessarily for a completion queue head.
+/// Length of a nap while commands wait for room in a completion queue. A host wakes the thread for
+/// a submission, but not necessarily for a completion queue head.
 const BLOCKED_NAP: Duration = Duration::from_millis(1);
 
 /// The first and the longest nap where a host may ring a doorbell without checking whether the
@@ -37,10 +37,11 @@ const BLOCKED_NAP: Duration = Duration::from_millis(1);
 const FIRST_NAP: Duration = Duration::from_micros(50);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
-/// A driver's call waits for its answer for CAP.TO, and at least this long.
+/// The minimum time that a driver's call waits for its answer. It waits for CAP.TO if that is
+/// longer.
 const LEAST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A running software SSD. Dropping it ends its thread; after that registers read all ones.
+/// A running software SSD. Dropping it ends its thread, and after that registers read all ones.
 pub struct Ssd {
     handle: SsdHandle,
     thread: Option<JoinHandle<Option<()>>>,
@@ -66,8 +67,8 @@ impl Ssd {
     /// Starts an SSD on `medium`, with the time of `clock`.
     ///
     /// # Errors
-    /// If the configuration is invalid, the medium is too small, or the thread cannot be started or
-    /// bound to its CPU.
+    /// Fails if the configuration is invalid, if the medium is too small, or if the thread cannot
+    /// be started or bound to its CPU.
     pub fn start<C: Clock>(config: SsdConfig, medium: Medium, clock: C) -> Result<Self, SsdError> {
         check_medium(&config, &medium)?;
         let cpu = config.cpu;
@@ -85,8 +86,8 @@ impl Ssd {
             nap: FIRST_NAP,
         };
         let thread = sys::spawn_ssd(cpu, move || {
-            // Closes the mailbox however the thread ends, so that no caller waits for ever for an
-            // answer.
+            // This closes the mailbox however the thread ends, so that no caller waits for ever for
+            // an answer.
             let _closing = CloseOnDrop {
                 mailbox: Arc::clone(&worker.mailbox),
                 regs: Arc::clone(&worker.controller.regs),
@@ -107,49 +108,50 @@ impl Ssd {
         Ok(Self { handle: SsdHandle(Arc::new(threaded)), thread: Some(thread) })
     }
 
-    /// A handle to control it while it runs. The handle does not keep it alive.
+    /// Returns a handle to control it while it runs. The handle does not keep it alive.
     #[must_use]
     pub fn handle(&self) -> SsdHandle {
         self.handle.clone()
     }
 
-    /// The port for a driver.
+    /// Returns the port for a driver.
     #[must_use]
     pub fn port(&self) -> Arc<dyn SoftPort> {
         Arc::new(Port(Arc::clone(&self.handle.0)))
     }
 
-    /// The port for a server.
+    /// Returns the port for a server.
     #[must_use]
     pub fn function_port(&self) -> Arc<dyn FunctionPort> {
         Arc::new(Port(Arc::clone(&self.handle.0)))
     }
 
-    /// Its counters.
+    /// Returns its counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.handle.counters()
     }
 
-    /// The time stamps of I/O commands, if the configuration asked for them.
+    /// Returns the time stamps of I/O commands, if the configuration asked for them.
     #[must_use]
     pub fn stamps(&self) -> Option<&Arc<StampRing>> {
         self.handle.0.shared.stamps.as_ref()
     }
 
-    /// The latest refusals with their reasons, oldest first; none once it has ended.
+    /// Returns the latest refusals with their reasons, oldest first. There are none once it has
+    /// ended.
     #[must_use]
     pub fn refusals(&self) -> Vec<Refusal> {
         self.handle.refusals()
     }
 
-    /// Bytes in the volatile write cache, which a power cut may lose.
+    /// Returns the number of bytes in the volatile write cache, which a power cut may lose.
     #[must_use]
     pub fn unflushed_bytes(&self) -> u64 {
         call(&self.handle, |controller| controller.store.unflushed_bytes()).unwrap_or_default()
     }
 
-    /// Cuts the power and restores it: a random subset (by `seed`) of unflushed writes is lost, and
+    /// Cuts the power and restores it. A random subset (by `seed`) of unflushed writes is lost, and
     /// the controller is reset. Returns the number of lost writes.
     pub fn power_cut(&self, seed: u64) -> u64 {
         self.handle.cut_power(seed)
@@ -160,7 +162,7 @@ impl Ssd {
         self.handle.set_faults(plan);
     }
 
-    /// The device leaves the bus: registers read all ones, and nothing completes.
+    /// Makes the device leave the bus: registers read all ones, and nothing completes.
     pub fn unplug(&self) {
         self.handle.unplug();
     }
@@ -168,7 +170,7 @@ impl Ssd {
 
 impl FaultControl for SsdHandle {
     fn run(&self, action: Action) {
-        // Without a time-out: the SSD's owner waits.
+        // This has no time-out, because the SSD's owner waits.
         let answer = self.0.send(move |controller, now_ns| action.run(controller, now_ns));
         let _ = answer.map(|answer| answer.recv());
     }
@@ -210,22 +212,22 @@ pub(crate) fn check_medium(config: &SsdConfig, medium: &Medium) -> Result<(), Ss
 }
 
 impl Threaded {
-    /// Queues `action`; its result comes later. `None` if the SSD has ended.
+    /// Queues `action`, whose result comes later. Returns `None` if the SSD has ended.
     fn send<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
     ) -> Option<Receiver<T>> {
         let (reply, answer) = sync_channel(1);
         let call = Call::Run(Action::new(move |controller, now_ns| {
-            // The caller may have stopped waiting; then the answer is dropped.
+            // The caller may have stopped waiting. In that case the answer is dropped.
             let _ = reply.send(action(controller, now_ns));
         }));
         if !self.mailbox.push(call) {
             return None;
         }
-        // Always unparks: the word that says whether the thread has parked may be in memory that
-        // another process can write. For a thread that has not parked this costs one swap, and one
-        // more check before it parks.
+        // This always unparks, because the word that says whether the thread has parked may be in
+        // memory that another process can write. For a thread that has not parked this costs one
+        // swap, and one more check before it parks.
         self.wake();
         Some(answer)
     }
@@ -236,7 +238,7 @@ impl Runner for Threaded {
         &self.shared
     }
 
-    /// With a time-out, since the SSD's thread may hang in its medium.
+    /// Runs `action` with a time-out, since the SSD's thread may hang in its medium.
     fn run<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Controller, u64) -> T + Send + 'static,
@@ -272,15 +274,15 @@ impl Runner for Threaded {
     }
 }
 
-/// A yield that takes longer was used by a third thread.
+/// A yield that takes longer than this was used by a third thread.
 const THIRD: Duration = Duration::from_micros(200);
-/// Turns between two looks at which CPU the thread is on.
+/// Turns between two checks of the CPU on which the thread is.
 const TURNS_PER_CPU: u64 = 1_024;
 /// Turns without work in which the thread yields its CPU, once a driver has asked for that.
 const YIELDS: u64 = 10_000;
 
-/// What a driver and the thread tell each other of their CPUs, in a cache line of its own: hardly
-/// any driver uses it.
+/// Data that a driver and the thread exchange about their CPUs, in a cache line of its own, because
+/// hardly any driver uses it.
 #[derive(Default)]
 #[repr(align(128))]
 struct HeartbeatCell {
@@ -308,8 +310,8 @@ impl HeartbeatCell {
         if left > 0 {
             let since = Instant::now();
             std::thread::yield_now();
-            // A third thread would be helped more. (A request that comes in between is lost; the
-            // driver asks again.)
+            // Yielding would help a third thread more. (A request that comes in between is lost,
+            // and the driver asks again.)
             let left = if since.elapsed() < THIRD { left - 1 } else { 0 };
             self.yields.store(left, Ordering::Relaxed);
         }
@@ -323,8 +325,8 @@ struct CloseOnDrop {
 
 impl Drop for CloseOnDrop {
     fn drop(&mut self) {
-        // Registers first: a caller that finds its call dropped must not read a live register
-        // afterwards.
+        // The registers are changed first: a caller that finds its call dropped must not read a
+        // live register afterwards.
         self.regs.set_gone();
         self.mailbox.close();
     }
@@ -388,8 +390,8 @@ impl<C: Clock> Worker<C> {
 
     /// Sleeps until there is work. `soft_port::Parking` explains the protocol: announce, check
     /// everything again, and only then sleep. `unpark` before `park` makes `park` return at once,
-    /// so a wake-up between the last check and the sleep is not lost. True if it napped: a client
-    /// may write a doorbell without waking it.
+    /// so a wake-up between the last check and the sleep is not lost. Returns true if it napped,
+    /// because a client may write a doorbell without waking it.
     fn park(&mut self, turn: Turn) -> bool {
         let doorbells = Arc::clone(&self.controller.doorbells);
         // The full fence of the announcement also orders the event indices before the check that
@@ -398,7 +400,7 @@ impl<C: Clock> Worker<C> {
         doorbells.parking().announce();
         self.controller.inspect(self.clock.now_ns());
         let again = self.controller.turn(&self.clock);
-        // Only existing queues have doorbells; register writes come as messages, which wake the
+        // Only existing queues have doorbells. Register writes come as messages, which wake the
         // thread.
         let naps = self.naps.load(Ordering::Relaxed) && self.controller.has_queues();
         if again == turn && !self.mailbox.is_waiting() {
@@ -425,7 +427,7 @@ impl<C: Clock> Worker<C> {
         naps
     }
 
-    /// Answers all waiting calls. False if one of them was Stop.
+    /// Answers all waiting calls. Returns false if one of them was Stop.
     fn answer_all(&mut self) -> bool {
         for call in self.mailbox.take() {
             match call {

@@ -1,9 +1,9 @@
-//! Blocks marked by Write Uncorrectable: reads fail until they are written again.
+//! Blocks marked by Write Uncorrectable. Reads of them fail until they are written again.
 
 use std::collections::BTreeMap;
 
-/// Byte ranges of the medium that neither overlap nor touch: first byte, and the one after the
-/// last.
+/// Byte ranges of the medium that neither overlap nor touch, as the first byte and the one after
+/// the last.
 #[derive(Default)]
 pub(crate) struct Uncorrectable {
     ranges: BTreeMap<u64, u64>,
@@ -15,7 +15,7 @@ impl Uncorrectable {
         self.ranges.is_empty()
     }
 
-    /// The first marked byte of the `len` bytes at `offset`.
+    /// Returns the first marked byte of the `len` bytes at `offset`.
     pub(crate) fn first_in(&self, offset: u64, len: u64) -> Option<u64> {
         let before = self.ranges.range(..=offset).next_back();
         if before.is_some_and(|(_, &end)| end > offset) {
@@ -27,7 +27,7 @@ impl Uncorrectable {
 
     pub(crate) fn mark(&mut self, offset: u64, len: u64) {
         let (mut start, mut end) = (offset, offset + len);
-        // Merges ranges that overlap or touch.
+        // This merges ranges that overlap or touch.
         while let Some((&s, &e)) =
             self.ranges.range(..=end).next_back().filter(|&(_, &e)| e >= start)
         {

@@ -2,17 +2,18 @@
 //!
 //! The medium always holds the data that a read must return, so reads never look anything up. The
 //! cache keeps what a power cut would undo: in order, the writes that are not on the non-volatile
-//! medium yet (*log*), each with the content that it replaced. A power cut undoes them from the last
-//! to the first and then repeats a random subset, each atomic unit whole, as a real device may have
-//! written any of them back before it died. Seen from outside this is a cache in front of the
-//! medium; FLUSH drops the log, which is cheap.
+//! medium yet (*log*), each with the content that it replaced. A power cut undoes them from the
+//! last to the first and then repeats a random subset, each atomic unit whole, because a real
+//! device may have written any of them back before it died. Seen from outside this is a cache in
+//! front of the medium. FLUSH drops the log, which is cheap.
 
 use std::collections::VecDeque;
 
 use crate::Rng;
 use crate::medium::Medium;
 
-/// Buffers of dropped writes that are kept for the next ones, and the largest of them.
+/// The number of buffers of dropped writes that are kept for the next ones, and the size of the
+/// largest of them.
 const SPARES_MAX: usize = 64;
 const SPARE_BYTES_MAX: usize = 256 << 10;
 
@@ -22,11 +23,12 @@ struct Logged {
     block_bytes: u32,
     /// The content that it replaced.
     replaced: Vec<u8>,
-    /// The first bytes are on the non-volatile medium already: whole atomic units, or all.
+    /// The number of first bytes that are already on the non-volatile medium: whole atomic units,
+    /// or all.
     written_back: usize,
-    /// Written with FUA: a power cut never loses it.
+    /// Whether it was written with FUA, so that a power cut never loses it.
     durable: bool,
-    /// Fault injection: a power cut may lose a part of each atomic unit.
+    /// Whether a power cut may lose a part of each atomic unit. This injects a fault.
     torn: bool,
 }
 
@@ -40,11 +42,12 @@ pub(crate) struct Extent {
 
 pub(crate) struct WriteCache {
     log: VecDeque<Logged>,
-    /// Bytes of the log that are not written back, and those of them that a power cut may lose.
+    /// The number of bytes of the log that are not written back, and of those that a power cut may
+    /// lose.
     log_bytes: u64,
     unflushed_bytes: u64,
     capacity_bytes: u64,
-    /// Power-fail atomic unit, in blocks.
+    /// The power-fail atomic unit, in blocks.
     atomic_blocks: u32,
     spares: Vec<Vec<u8>>,
 }
@@ -61,7 +64,7 @@ impl WriteCache {
         }
     }
 
-    /// Whether a write is larger than the cache.
+    /// Returns whether a write is larger than the cache.
     pub(crate) fn too_large(&self, len: u64) -> bool {
         len > self.capacity_bytes
     }
@@ -77,7 +80,7 @@ impl WriteCache {
     ) {
         let Extent { offset, len, block_bytes } = extent;
         if durable && self.log.is_empty() {
-            // No unflushed data underneath: straight to the medium.
+            // There is no unflushed data underneath, so the write goes straight to the medium.
             write();
             return;
         }
@@ -116,12 +119,12 @@ impl WriteCache {
         (self.log_bytes, self.unflushed_bytes) = (0, 0);
     }
 
-    /// Bytes that a power cut could lose.
+    /// Returns the number of bytes that a power cut could lose.
     pub(crate) fn unflushed_bytes(&self) -> u64 {
         self.unflushed_bytes
     }
 
-    /// Fault injection: a power cut may tear the last write, which is the `len` bytes at `offset`.
+    /// Injects a fault: a power cut may tear the last write, which is the `len` bytes at `offset`.
     pub(crate) fn mark_torn(&mut self, offset: u64, len: u64) {
         if let Some(last) = self.log.back_mut()
             && last.offset == offset
@@ -131,10 +134,10 @@ impl WriteCache {
         }
     }
 
-    /// Power fails: any subset of the unflushed writes is lost. Returns the numbers of atomic units
-    /// lost, and torn.
+    /// Applies a loss of power: any subset of the unflushed writes is lost. Returns the numbers of
+    /// atomic units that were lost, and torn.
     pub(crate) fn power_cut(&mut self, medium: &Medium, rng: &mut Rng) -> (u64, u64) {
-        // Each write's buffer holds what it wrote afterwards.
+        // Each buffer afterwards holds what its write wrote.
         let mut written = Vec::new();
         for Logged { offset, replaced, written_back, .. } in self.log.iter_mut().rev() {
             let undone = &mut replaced[*written_back..];

@@ -14,9 +14,9 @@ pub(super) fn answer(ssd: &dyn FaultControl, line: &[u8]) -> String {
     executed.map_or_else(|why| error(&why), |news| news + "ok\n")
 }
 
-/// The answer to a command that fails.
+/// Returns the answer to a command that fails.
 pub(super) fn error(why: &str) -> String {
-    // Whatever the request was, the answer stays one line.
+    // Whatever the request was, the answer is one line.
     let why: Vec<&str> = why.lines().map(str::trim).filter(|part| !part.is_empty()).collect();
     format!("error: {}\n", why.join(" "))
 }

@@ -19,7 +19,7 @@ pub enum AddFaultError {
     Ended,
 }
 
-/// An operation on a controller, which gets the time in ns.
+/// An operation on a controller. It gets the time in ns.
 pub struct Action(Box<ActionFn>);
 
 type ActionFn = dyn FnOnce(&mut Controller, u64) + Send;
@@ -39,7 +39,7 @@ pub trait FaultControl: Send + Sync {
     /// Runs `action` on the controller, or drops it if the SSD has ended.
     fn run(&self, action: Action);
 
-    /// The SSD's counters.
+    /// Returns the SSD's counters.
     fn counters(&self) -> Counters;
 
     /// Replaces the fault plan, including its seed.
@@ -50,13 +50,13 @@ pub trait FaultControl: Send + Sync {
     /// Injects one more fault.
     ///
     /// # Errors
-    /// [`AddFaultError`].
+    /// [`AddFaultError`] says why the fault was not added.
     fn add_fault(&self, rule: FaultRule) -> Result<(), AddFaultError> {
         let added = call(self, move |controller| controller.add_fault(rule));
         Ok(added.ok_or(AddFaultError::Ended)??)
     }
 
-    /// The fault rules in force, in order, and how often each has happened.
+    /// Returns the fault rules in force, in order, and how often each has happened.
     fn faults(&self) -> Vec<FaultHits> {
         call(self, |controller| controller.faults.hits()).unwrap_or_default()
     }
@@ -72,24 +72,24 @@ pub trait FaultControl: Send + Sync {
         call(self, move |controller| controller.power_cut(&mut Rng::new(seed))).unwrap_or_default()
     }
 
-    /// The device leaves the bus: registers read all ones, and nothing completes.
+    /// Makes the device leave the bus: registers read all ones, and nothing completes.
     fn unplug(&self) {
         call(self, Controller::unplug);
     }
 
-    /// The device comes back to the bus, disabled, with what it held.
+    /// Returns the device to the bus, disabled, with the data that it held.
     fn plug(&self) {
         call(self, Controller::plug);
     }
 
-    /// The latest refusals with their reasons, oldest first.
+    /// Returns the latest refusals with their reasons, oldest first.
     fn refusals(&self) -> Vec<Refusal> {
         let refusals = |controller: &mut Controller| controller.refusals.iter().copied().collect();
         call(self, refusals).unwrap_or_default()
     }
 }
 
-/// Runs `action`; its result, or `None` if the SSD has ended.
+/// Runs `action`. Returns its result, or `None` if the SSD has ended.
 pub(crate) fn call<T: Send + 'static>(
     ssd: &(impl FaultControl + ?Sized),
     action: impl FnOnce(&mut Controller) -> T + Send + 'static,

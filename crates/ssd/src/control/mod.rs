@@ -1,11 +1,11 @@
-//! Control of a running software SSD: in this process by [`FaultControl`], from other processes
-//! through a socket.
+//! Control of a running software SSD. In this process it goes by [`FaultControl`], from other
+//! processes through a socket.
 //!
 //! [`serve`] answers on a Unix socket, for `meantime ssd ctl` or anything that can write a line:
 //!
-//! A request is one line of at most 4,096 bytes. The answer is lines: those with results begin with
-//! a blank, and the last is `ok`, or `error: ` and why. A client may send several requests; the
-//! server closes its connection after ten seconds without one.
+//! A request is one line of at most 4,096 bytes. The answer consists of lines. Those with results
+//! begin with a blank, and the last is `ok`, or `error: ` and the reason. A client may send several
+//! requests. The server closes its connection after ten seconds without one.
 //!
 //! | line | |
 //! |---|---|

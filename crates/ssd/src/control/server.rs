@@ -22,10 +22,11 @@ use crate::sys::StoppedThread;
 /// The longest line accepted, in bytes.
 pub const LINE_BYTES_MAX: usize = 4096;
 
-/// The longest time that a client may be silent, or take to read its answer. Others wait meanwhile.
+/// The longest time that a client may be silent, or take to read its answer. Other clients wait
+/// meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Serves the socket for as long as it lives; dropping it ends the thread and removes the socket.
+/// Serves the socket for as long as it lives. Dropping it ends the thread and removes the socket.
 #[derive(Debug)]
 pub struct ControlServer {
     path: PathBuf,
@@ -63,7 +64,7 @@ struct Server {
     ssd: Arc<dyn FaultControl>,
 }
 
-/// The server has been told to stop.
+/// The error that the server has been told to stop.
 struct Stopped;
 
 impl Server {
@@ -77,13 +78,13 @@ impl Server {
                     }
                 }
                 Err(Errno::AGAIN | Errno::INTR) => {}
-                // Without free descriptors the listener stays ready: the pause avoids a busy loop.
+                // Without free descriptors the listener stays ready. The pause avoids a busy loop.
                 Err(_) => std::thread::sleep(Duration::from_millis(100)),
             }
         }
     }
 
-    /// Waits for `flags` of `fd`, or the stop signal. False on a time-out.
+    /// Waits for `flags` of `fd`, or the stop signal. Returns false on a time-out.
     fn wait(
         &self,
         fd: &impl AsFd,
@@ -130,7 +131,7 @@ impl Server {
             let mut bytes = [0; LINE_BYTES_MAX];
             match stream.read(&mut bytes) {
                 Ok(0) => {
-                    // A last line without a newline.
+                    // This is a last line without a newline.
                     if !input.trim_ascii().is_empty() {
                         self.say(&mut stream, &answer(self.ssd.as_ref(), input.trim_ascii()))?;
                     }
@@ -144,7 +145,7 @@ impl Server {
         }
     }
 
-    /// False if the client has closed, or does not read.
+    /// Sends `text`. Returns false if the client has closed, or does not read.
     fn say(&self, stream: &mut UnixStream, text: &str) -> Result<bool, Stopped> {
         let until = Instant::now() + PATIENCE;
         let mut rest = text.as_bytes();
@@ -169,7 +170,7 @@ fn is_allowed(stream: &UnixStream) -> bool {
     socket_peercred(stream.as_fd()).is_ok_and(|peer| may_ask(peer.uid.as_raw(), geteuid().as_raw()))
 }
 
-/// Whether the user `peer` may send requests to a process of the user `own`.
+/// Returns whether the user `peer` may send requests to a process of the user `own`.
 fn may_ask(peer: u32, own: u32) -> bool {
     peer == own || peer == 0
 }
@@ -215,7 +216,7 @@ mod tests {
         );
         assert!(ask(&path, b"\n").starts_with("error: there is no command"));
         assert!(ask(&path, &[b'x'; 5000]).contains("at most 4096"));
-        // In several writes, and left open.
+        // The request is sent in several writes, and the connection is left open.
         let mut stream = BufReader::new(UnixStream::connect(&path).unwrap());
         for _ in 0..3 {
             stream.get_mut().write_all(b"fau").unwrap();
@@ -229,7 +230,7 @@ mod tests {
         drop(server_a);
         assert!(began.elapsed() < PATIENCE && !path.exists());
         drop(stream);
-        // A socket left over from a dead process.
+        // This socket is left over from a dead process.
         drop(UnixListener::bind(&path).unwrap());
         drop(server(&path).unwrap());
         fs::write(&path, "mine").unwrap();

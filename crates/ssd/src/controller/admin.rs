@@ -43,7 +43,8 @@ impl Controller {
                 self.lose(0);
                 continue;
             }
-            // Executing it may complete event requests, so its own entry is reserved meanwhile.
+            // Executing the command may complete event requests, so its own entry is reserved
+            // meanwhile.
             self.promise(0, true);
             let result = match verdict.status {
                 Some(status) => Err(Failure::from(status)),
@@ -66,7 +67,7 @@ impl Controller {
         worked
     }
 
-    /// Executes one command; `None` if it completes later.
+    /// Executes one command. Returns `None` if it completes later.
     fn admin(&mut self, sqe: &Sqe, now_ns: u64) -> Checked<Option<Outcome>> {
         // Otherwise an injected corruption could hit an earlier command's data.
         self.segments.clear();
@@ -131,7 +132,7 @@ impl Controller {
         Ok(base)
     }
 
-    /// 1.4 §5.3.
+    /// Creates an I/O completion queue (1.4 §5.3).
     fn create_io_cq(&mut self, sqe: &Sqe) -> Checked {
         let (qid, index) = (sqe.qid(), cq_doorbell(sqe.qid()));
         let exists = self.cqs.get(usize::from(qid)).is_some_and(Option::is_some);
@@ -149,7 +150,7 @@ impl Controller {
         Ok(Outcome::OK)
     }
 
-    /// 1.4 §5.4.
+    /// Creates an I/O submission queue (1.4 §5.4).
     fn create_io_sq(&mut self, sqe: &Sqe) -> Checked {
         let (qid, cqid, index) = (sqe.qid(), sqe.cqid(), sq_doorbell(sqe.qid()));
         let exists = self.sq_index(qid).is_some();
@@ -172,7 +173,8 @@ impl Controller {
         Ok(Outcome::OK)
     }
 
-    /// A doorbell written before its queue existed must not count as a new one.
+    /// Takes a doorbell that was written before its queue existed, which must not count as a new
+    /// one.
     fn take_stray_doorbell(&mut self, index: usize) {
         let cell = self.doorbells.get(index);
         if cell.is_some_and(|cell| cell.swap(0, Ordering::Relaxed) != 0) {
@@ -180,7 +182,7 @@ impl Controller {
         }
     }
 
-    /// 1.4 §5.5.
+    /// Deletes an I/O completion queue (1.4 §5.5).
     fn delete_io_cq(&mut self, sqe: &Sqe) -> Checked {
         let (qid, index) = (usize::from(sqe.qid()), cq_doorbell(sqe.qid()));
         match self.cqs.get(qid) {
@@ -199,7 +201,8 @@ impl Controller {
         Ok(Outcome::OK)
     }
 
-    /// 1.4 §5.6: outstanding commands are aborted before the deletion completes.
+    /// Deletes an I/O submission queue (1.4 §5.6). Outstanding commands are aborted before the
+    /// deletion completes.
     fn delete_io_sq(&mut self, sqe: &Sqe, now_ns: u64) -> Checked {
         let index = sq_doorbell(sqe.qid());
         match self.sq_index(sqe.qid()).filter(|&at| at != 0) {
@@ -219,9 +222,9 @@ impl Controller {
         }
     }
 
-    /// 1.4 §5.1: a command whose completion is due later really is aborted.
+    /// Aborts a command (1.4 §5.1). A command whose completion is due later really is aborted.
     fn abort(&mut self, sqe: &Sqe, now_ns: u64) -> Outcome {
-        /// DW0 bit 0: the command was not aborted.
+        /// DW0 bit 0 says that the command was not aborted.
         const NOT_ABORTED: u32 = 1;
         let (sqid, victim) = (sqe.abort_sqid(), sqe.abort_cid());
         let aborted = if sqid == 0 {

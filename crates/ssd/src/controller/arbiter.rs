@@ -1,4 +1,4 @@
-//! Arbitration: which queue's commands are fetched next when not all can be (1.4 §4.13).
+//! Arbitration decides which queue's commands are fetched next when not all can be (1.4 §4.13).
 //!
 //! While the device takes every command at once, the order does not matter, and
 //! [`Controller::turn`] visits every queue once. With weighted round robin selected (CC.AMS), or
@@ -8,28 +8,30 @@
 use super::{Arbiter, Controller, Rotation};
 use crate::clock::Clock;
 
-/// The most commands of one turn: calls and unknown doorbells are handled between turns.
+/// The maximum number of commands of one turn. Calls and unknown doorbells are handled between
+/// turns.
 const TURN: u32 = 256;
 
-/// Classes of weighted round robin, as QPRIO numbers them: urgent, high, medium, low.
+/// Classes of weighted round robin, numbered as in QPRIO: urgent, high, medium, low.
 const URGENT: u8 = 0;
 const WEIGHTED: [u8; 3] = [1, 2, 3];
 
 impl Arbiter {
-    /// The state after a controller reset, with the mechanism that CC.AMS selects.
+    /// Sets the state after a controller reset, with the mechanism that CC.AMS selects.
     pub(super) fn reset(&mut self, weighted: bool) {
         *self = Self { weighted, ..Self::default() };
     }
 }
 
 impl Controller {
-    /// The number of commands that may still enter the device.
+    /// Returns the number of commands that may still enter the device.
     #[inline(always)]
     pub(super) fn room_inside(&self) -> u32 {
         self.most_inside.saturating_sub(self.pending.len() as u32)
     }
 
-    /// One turn's commands, in the order of the arbitration mechanism. True if there were any.
+    /// Serves one turn's commands, in the order of the arbitration mechanism. Returns true if there
+    /// were any.
     pub(super) fn arbitrate<C: Clock>(&mut self, clock: &C) -> bool {
         let mut worked = false;
         let mut fetched = 0;
@@ -83,15 +85,15 @@ impl Controller {
         0
     }
 
-    /// Serves the next queue of `class` (or of all classes): at most `most` commands, and no more
-    /// than the rest of the queue's burst. Returns the number of commands.
+    /// Serves the next queue of `class` (or of all classes), with at most `most` commands, and no
+    /// more than the rest of the queue's burst. Returns the number of commands.
     fn rotate<C: Clock>(&mut self, class: Option<u8>, most: u32, clock: &C) -> u32 {
         let slot = usize::from(class.unwrap_or(URGENT));
         let Rotation { qid, left } = self.arbiter.rotations[slot];
         let queues = self.sqs.len();
         let at = self.sqs.iter().position(|sq| sq.qid == qid && sq.qid != 0);
-        // Continues with the previous queue if its burst is not used up, else with the one after
-        // it.
+        // This continues with the previous queue if its burst is not used up, and otherwise with
+        // the one after it.
         let first = at.unwrap_or(0) + usize::from(at.is_some() && left == 0);
         for step in 0..queues {
             let index = (first + step) % queues;
@@ -120,8 +122,8 @@ impl Controller {
         0
     }
 
-    /// Serves at most `burst` commands of `sqs[index]`. True if there were any. (Not inlined:
-    /// [`Controller::turn`] has its own inlined copy of this call chain.)
+    /// Serves at most `burst` commands of `sqs[index]`. Returns true if there were any. It is not
+    /// inlined, because [`Controller::turn`] has its own inlined copy of this call chain.
     #[inline(never)]
     pub(super) fn serve_if_rung<C: Clock>(&mut self, index: usize, burst: u32, clock: &C) -> bool {
         let Some(sq) = self.sqs.get(index) else { return false };

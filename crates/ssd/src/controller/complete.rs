@@ -1,4 +1,4 @@
-//! Writing completions, now or when they are due, and interrupting the host.
+//! Writes completions, now or when they are due, and interrupts the host.
 
 use meantime_nvme_spec::features::fid;
 use meantime_nvme_spec::status::{Status, StatusCode};
@@ -12,7 +12,7 @@ use crate::faults::CqeFaults;
 use crate::stamps::Stamp;
 
 impl Controller {
-    /// Index of submission queue `qid` in `sqs`.
+    /// Returns the index of submission queue `qid` in `sqs`.
     pub(super) fn sq_index(&self, qid: u16) -> Option<usize> {
         self.sqs.iter().position(|sq| sq.qid == qid)
     }
@@ -22,14 +22,14 @@ impl Controller {
         self.post_faulty(index, cid, outcome, CqeFaults::default());
     }
 
-    /// As `post`, with injected faults.
+    /// Writes the completion of a command of `sqs[index]` with injected faults.
     fn post_faulty(&mut self, index: usize, cid: u16, outcome: Outcome, faults: CqeFaults) {
         let sq = &self.sqs[index];
         let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] else { return };
         let mut status = outcome.status;
         if status.crd() != 0 && (status.dnr() || self.features[fid::HOST_BEHAVIOR_SUPPORT] == 0) {
-            // 1.4 §4.6.1: only a host that enabled it (Host Behavior Support) and may retry gets a
-            // delay.
+            // Only a host that enabled the delay (Host Behavior Support) and may retry gets one
+            // (1.4 §4.6.1).
             status = status.with_crd(0);
         }
         if !status.is_success() {
@@ -60,7 +60,8 @@ impl Controller {
         self.promise(cqid, true);
     }
 
-    /// Keeps an entry of a completion queue for a command, or no longer.
+    /// Reserves an entry of a completion queue for a command if `promised`, and otherwise releases
+    /// it.
     pub(super) fn promise(&mut self, cqid: u16, promised: bool) {
         if let Some(cq) = &mut self.cqs[usize::from(cqid)] {
             cq.reserved = if promised { cq.reserved + 1 } else { cq.reserved - 1 };
@@ -94,7 +95,7 @@ impl Controller {
             self.counters.injected_strays.add(1);
         }
         if faults.stray && room >= 2 {
-            // An identifier that is not outstanding; one exists unless all 65536 are.
+            // This identifier is not outstanding. One exists unless all 65536 are.
             let cid = (0..=u16::MAX)
                 .map(|d| command.cid ^ 0x8000 ^ d)
                 .find(|&c| !self.sqs[index].cids.contains(c));
@@ -117,7 +118,7 @@ impl Controller {
         self.announce_cq(self.sqs[index].cqid, || clock.now_ns());
     }
 
-    /// As `announce`, for every queue.
+    /// Interrupts the host for completions written to every queue since the last call.
     pub(super) fn announce_all(&mut self, now_ns: u64) {
         for cqid in 0..self.cqs.len() as u16 {
             self.announce_cq(cqid, || now_ns);

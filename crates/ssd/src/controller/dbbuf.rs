@@ -1,19 +1,19 @@
 //! Shadow doorbells (1.4 §5.7 and §7.13).
 //!
 //! Once the host has given its two pages, the doorbells of I/O queues are the cells of the first
-//! one. Writes to the registers only wake the controller; their values are ignored. The admin queue
-//! keeps its registers: the host must keep them in step (§7.13), and several drivers write nothing
-//! else.
+//! one. Writes to the registers only wake the controller, and their values are ignored. The admin
+//! queue keeps its registers: the host must keep them in step (§7.13), and several drivers write
+//! nothing else.
 //!
-//! **Fences.** The host stores a shadow doorbell with Release after the entries that it announces;
-//! the controller loads it with Acquire, as it does a register. The event index decides whether the
-//! host writes the register too: it stores the shadow, makes a full fence, loads the event index.
-//! While the controller polls the cells, the event index is [`POLLED`], and a stale value costs at
-//! most a needless register write. Before the controller sleeps, it stores the value that it has
-//! seen as event index ([`Controller::ask_for_rings`]), makes a full fence (that of
-//! [`Parking::announce`](meantime_nvme_spec::soft_port::Parking::announce), which comes next), and reads
-//! every cell once more. Whichever side's fence is second sees the other side's store: either the
-//! host writes the register, or the controller finds the new value. After sleeping,
+//! **Fences.** The host stores a shadow doorbell with Release after the entries that it announces.
+//! The controller loads it with Acquire, as it does a register. The event index decides whether the
+//! host writes the register too: it stores the shadow, makes a full fence, and loads the event
+//! index. While the controller polls the cells, the event index is [`POLLED`], and a stale value
+//! costs at most a needless register write. Before the controller sleeps, it stores the value that
+//! it has seen as event index ([`Controller::ask_for_rings`]), makes a full fence (that of
+//! [`Parking::announce`](meantime_nvme_spec::soft_port::Parking::announce), which comes next), and
+//! reads every cell once more. The side whose fence is second sees the other side's store: either
+//! the host writes the register, or the controller finds the new value. After sleeping,
 //! [`Controller::poll_again`] needs no fence: a host that does not see the new event index yet
 //! writes the register needlessly.
 
@@ -54,14 +54,14 @@ impl Controller {
         Ok(Outcome::OK)
     }
 
-    /// The doorbell at `index`, of a new queue.
+    /// Returns the doorbell at `index`, of a new queue.
     pub(super) fn doorbell(&self, index: usize) -> Option<QueueDoorbell> {
         let shadow = self.shadows.as_ref().and_then(|shadows| shadows.doorbell(index, 0));
         shadow.or_else(|| QueueDoorbell::register(&self.doorbells, index))
     }
 
-    /// Asks the host to write registers from now on: the controller is about to sleep. The caller
-    /// makes a full fence, then reads everything once more.
+    /// Asks the host to write registers from now on, because the controller is about to sleep. The
+    /// caller makes a full fence, then reads everything once more.
     pub(crate) fn ask_for_rings(&mut self) {
         for (doorbell, event) in self.shadowed() {
             event.store(doorbell.load());
@@ -75,7 +75,7 @@ impl Controller {
         }
     }
 
-    /// Every doorbell with an event index, with the index.
+    /// Returns every doorbell that has an event index, with the index.
     fn shadowed(&self) -> impl Iterator<Item = (&Doorbell, &Doorbell)> {
         let sqs = self.sqs.iter().map(|sq| &sq.doorbell);
         let cqs = self.cqs.iter().flatten().map(|cq| &cq.doorbell);

@@ -1,13 +1,13 @@
-//! Queue pairs that the controller's own process opens and closes, without admin commands: those
-//! may have injected faults, which are for hosts.
+//! Queue pairs that the controller's own process opens and closes. It does so without admin
+//! commands, because those may have injected faults, which are for hosts.
 
 use super::Controller;
 use super::doorbell::{QueueDoorbell, cq_doorbell, sq_doorbell};
 use super::queues::{Cq, Sq};
 
 impl Controller {
-    /// Opens I/O queue pair `qid`, without an interrupt, in mapped memory. False if the controller
-    /// is not enabled, or the queue exists.
+    /// Opens I/O queue pair `qid`, without an interrupt, in mapped memory. Returns false if the
+    /// controller is not enabled, or the queue exists.
     pub(crate) fn open_pair(&mut self, qid: u16, sq: u64, cq: u64, entries: u32) -> bool {
         let taken = self.cqs.get(usize::from(qid)).is_none_or(Option::is_some);
         if self.sqs.is_empty() || taken || self.sq_index(qid).is_some() {
@@ -24,8 +24,8 @@ impl Controller {
         true
     }
 
-    /// Closes it. Commands that were not fetched are forgotten, others are aborted; nothing is
-    /// accessed for them afterwards.
+    /// Closes the queue pair. Commands that were not fetched are forgotten, and others are aborted.
+    /// Nothing is accessed for them afterwards.
     pub(crate) fn close_pair(&mut self, qid: u16, now_ns: u64) {
         if let Some(index) = self.sq_index(qid).filter(|&index| index > 0) {
             self.take_out_sq(index, now_ns);

@@ -6,15 +6,15 @@ use meantime_nvme_spec::soft_port::{Doorbells, SOFT_DSTRD};
 
 use crate::hostmem::{Cells, Doorbell};
 
-/// An event index that is passed only once per wrap: the controller polls.
+/// An event index that is passed only once per wrap, because the controller polls.
 pub(super) const POLLED: u32 = 0xffff;
 
-/// The index of the tail doorbell of submission queue `qid`.
+/// Returns the index of the tail doorbell of submission queue `qid`.
 pub(super) fn sq_doorbell(qid: u16) -> usize {
     usize::from(qid) * 2
 }
 
-/// The index of the head doorbell of completion queue `qid`.
+/// Returns the index of the head doorbell of completion queue `qid`.
 pub(super) fn cq_doorbell(qid: u16) -> usize {
     usize::from(qid) * 2 + 1
 }
@@ -33,13 +33,13 @@ pub(super) struct QueueDoorbell {
 }
 
 impl QueueDoorbell {
-    /// The doorbell register at `index`, or `None` beyond the last queue.
+    /// Returns the doorbell register at `index`, or `None` beyond the last queue.
     pub(super) fn register(doorbells: &Arc<Doorbells>, index: usize) -> Option<Self> {
         Some(Self { cell: Doorbell::new(doorbells, index)?, event: None })
     }
 
-    /// Loads its value. Acquire: the entries that the host wrote before ringing are visible
-    /// afterwards.
+    /// Loads its value with Acquire, so that the entries which the host wrote before ringing are
+    /// visible afterwards.
     #[inline(always)]
     pub(super) fn load(&self) -> u32 {
         self.cell.load()
@@ -47,10 +47,10 @@ impl QueueDoorbell {
 }
 
 impl Shadows {
-    /// The shadow of the doorbell at `index`, initialised to `value`, with its event index at
-    /// [`POLLED`].
+    /// Returns the shadow of the doorbell at `index`, initialised to `value`, with its event index
+    /// at [`POLLED`].
     pub(super) fn doorbell(&self, index: usize, value: u32) -> Option<QueueDoorbell> {
-        // 1.4 §5.7: the same stride as the registers.
+        // The stride is the same as that of the registers (1.4 §5.7).
         let offset = index as u64 * (4 << SOFT_DSTRD);
         let (cell, event) = (self.doorbells.cell(offset)?, self.events.cell(offset)?);
         cell.store(value);
@@ -58,7 +58,7 @@ impl Shadows {
         Some(QueueDoorbell { cell, event: Some(event) })
     }
 
-    /// Whether either page touches the `len` bytes at `iova`.
+    /// Returns whether either page touches the `len` bytes at `iova`.
     pub(super) fn overlap(&self, iova: u64, len: u64) -> bool {
         self.doorbells.overlaps(iova, len) || self.events.overlaps(iova, len)
     }

@@ -1,5 +1,5 @@
-//! Writes to registers: enable, reset, shutdown (1.4 §3.1, §7.3, §7.6). Loss of power, and of the
-//! device.
+//! Handles writes to registers (enable, reset and shutdown: 1.4 §3.1, §7.3, §7.6), and the loss of
+//! power and of the device.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ impl Controller {
                     self.regs.aqa.store(value, Ordering::Release);
                 }
             }
-            // CSTS.NSSRO is "write 1 to clear".
+            // CSTS.NSSRO is cleared by writing 1.
             regs::CSTS if value == Csts(0).with_nssro(true).0 => {
                 self.regs.set_csts(self.regs.csts().with_nssro(false));
             }
@@ -63,7 +63,7 @@ impl Controller {
         }
     }
 
-    /// False if there is no 64-bit register at `offset` that can be written.
+    /// Writes the 64-bit register at `offset`. Returns false if there is none that can be written.
     fn write_wide(&mut self, offset: u32, value: u64) -> bool {
         let is_wide = matches!(offset, regs::ASQ | regs::ACQ);
         if is_wide && self.may_configure() {
@@ -79,18 +79,19 @@ impl Controller {
         self.remember_rule(0, reason);
     }
 
-    /// Sets CSTS.CFS: the controller does nothing more until it is reset.
+    /// Sets CSTS.CFS. The controller does nothing more until it is reset.
     #[cold]
     pub(super) fn fatal(&mut self, reason: &'static str) {
         self.counters.fatal.add(1);
-        // The host sees it in CSTS; an observer of the SSD sees it among the refusals.
+        // The host sees the failure in CSTS, and an observer of the SSD sees it among the refusals.
         tracing::debug!(reason, "controller fatal status");
         self.remember_rule(0, reason);
         self.drop_queues();
         self.regs.set_csts(self.regs.csts().with_cfs(true));
     }
 
-    /// AQA, ASQ and ACQ may only be written while the controller is disabled (1.4 §3.1.8).
+    /// Returns whether AQA, ASQ and ACQ may be written, which is so only while the controller is
+    /// disabled (1.4 §3.1.8).
     fn may_configure(&mut self) -> bool {
         let disabled = !self.regs.enabled();
         if !disabled {
@@ -100,8 +101,9 @@ impl Controller {
         disabled
     }
 
-    /// NVM Subsystem Reset (1.4 §7.3.1): as after power-on, except that nothing volatile is lost,
-    /// and that CSTS reports it. Any value other than the magic one has no effect (1.4 §3.1.7).
+    /// Resets the NVM subsystem (1.4 §7.3.1). The state is that after power-on, except that nothing
+    /// volatile is lost, and that CSTS reports the reset. Any value other than the magic one has no
+    /// effect (1.4 §3.1.7).
     fn write_nssr(&mut self, value: u32) {
         if value == regs::NSSR_RESET {
             self.reset_function();
@@ -114,7 +116,7 @@ impl Controller {
         let at = offset - regs::DOORBELLS;
         match self.doorbells.get((at / stride) as usize).filter(|_| at.is_multiple_of(stride)) {
             // Release: the entries that the caller wrote before are visible to a reader that sees
-            // this.
+            // this value.
             Some(cell) => cell.store(value, Ordering::Release),
             None => {
                 self.counters.stray_doorbells.add(1);
@@ -145,7 +147,7 @@ impl Controller {
         self.sqs.len() > 1 || self.cqs.iter().skip(1).any(Option::is_some)
     }
 
-    /// The fields that must not change while the controller is enabled (1.4 §3.1.5).
+    /// Checks the fields that must not change while the controller is enabled (1.4 §3.1.5).
     fn check_changed(&mut self, old: Cc, new: Cc) {
         let sizes = |cc: Cc| (cc.iosqes(), cc.iocqes());
         let reason = if (old.css(), old.mps(), old.ams()) != (new.css(), new.mps(), new.ams()) {
@@ -212,7 +214,7 @@ impl Controller {
         let doorbell =
             |index| QueueDoorbell::register(&self.doorbells, index).ok_or("no doorbells");
         let (sq_doorbell, cq_doorbell) = (doorbell(sq_doorbell(0))?, doorbell(cq_doorbell(0))?);
-        // The admin completion queue uses vector 0, always (1.4 §3.1.9 and §7.5).
+        // The admin completion queue always uses vector 0 (1.4 §3.1.9 and §7.5).
         let mut cq = Cq::new(cq_ring, cq_doorbell, Some(0));
         cq.sqs = 1;
         self.arbiter.reset(cc.ams() == ams::WEIGHTED_ROUND_ROBIN);
@@ -222,14 +224,14 @@ impl Controller {
         Ok(())
     }
 
-    /// Whether CC allows I/O submission and completion queues to be created.
+    /// Returns whether CC allows I/O submission and completion queues to be created.
     pub(super) fn entry_sizes_set(&self) -> (bool, bool) {
         let cc = self.regs.cc();
         (cc.iosqes() == IOSQES, cc.iocqes() == IOCQES)
     }
 
-    /// Drops all queues and pending commands, and the time at which it is ready. Nothing is written
-    /// to host memory afterwards.
+    /// Drops all queues and pending commands, and the time at which the controller is ready.
+    /// Nothing is written to host memory afterwards.
     pub(super) fn drop_queues(&mut self) {
         self.sqs.clear();
         self.cqs.iter_mut().for_each(|cq| *cq = None);
@@ -243,7 +245,7 @@ impl Controller {
         self.update_timed();
     }
 
-    /// Controller reset (1.4 §7.3.2).
+    /// Resets the controller (1.4 §7.3.2).
     pub(super) fn reset(&mut self) {
         self.counters.resets.add(1);
         self.drop_queues();
@@ -266,7 +268,7 @@ impl Controller {
         }
     }
 
-    /// Shutdown processing (1.4 §7.6.2): cached data reaches the medium, also on an abrupt
+    /// Shuts the controller down (1.4 §7.6.2). Cached data reaches the medium, also on an abrupt
     /// shutdown.
     fn shut_down(&mut self, notification: u8) {
         if notification > shn::ABRUPT {
@@ -283,8 +285,8 @@ impl Controller {
         self.regs.set_csts(self.regs.csts().with_shst(status));
     }
 
-    /// Power fails and returns: a random subset of unflushed data is lost, and the controller is
-    /// reset. Returns the number of lost writes.
+    /// Cuts the power and restores it. A random subset of unflushed data is lost, and the
+    /// controller is reset. Returns the number of lost writes.
     pub(crate) fn power_cut(&mut self, rng: &mut Rng) -> u64 {
         let (lost, torn) = self.store.power_cut(rng);
         self.counters.injected_tears.add(torn);
@@ -296,15 +298,15 @@ impl Controller {
         lost
     }
 
-    /// Function level reset: everything except the host's memory and interrupts is as after
+    /// Resets the function. Everything except the host's memory and interrupts is as after
     /// power-on. No data is lost.
     pub(crate) fn reset_function(&mut self) {
         self.reset();
         self.regs.power_on();
     }
 
-    /// Like `reset_function`, and removes the host with its memory and interrupts. The next host
-    /// uses `doorbells`, which the former one cannot reach.
+    /// Resets the function, and removes the host with its memory and interrupts. The next host uses
+    /// `doorbells`, which the former one cannot reach.
     pub(crate) fn power_cycle(&mut self, doorbells: Arc<Doorbells>) {
         self.reset_function();
         self.host = HostMemory::default();
@@ -312,13 +314,13 @@ impl Controller {
         self.doorbells = doorbells;
     }
 
-    /// The device leaves the bus: registers read all ones, and nothing completes.
+    /// Makes the device leave the bus: registers read all ones, and nothing completes.
     pub(crate) fn unplug(&mut self) {
         self.drop_queues();
         self.regs.set_gone();
     }
 
-    /// The device returns to the bus, as after power-on. The volatile cache keeps its content.
+    /// Returns the device to the bus, as after power-on. The volatile cache keeps its content.
     pub(crate) fn plug(&mut self) {
         if self.regs.is_gone() {
             self.reset_function();
@@ -327,7 +329,7 @@ impl Controller {
     }
 }
 
-/// Whether the entry sizes are those of Identify Controller, or not set yet.
+/// Returns whether the entry sizes are those of Identify Controller, or not set yet.
 fn plausible_sizes(cc: Cc) -> bool {
     (cc.iosqes() == 0 || cc.iosqes() == IOSQES) && (cc.iocqes() == 0 || cc.iocqes() == IOCQES)
 }

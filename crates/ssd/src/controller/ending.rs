@@ -1,7 +1,7 @@
 //! Memory that the host unmaps while the controller uses it.
 //!
 //! A host that disconnects may free the memory of queues without deleting them first. That ends
-//! those queues and no others. It still breaks a rule: a strict SSD sets CSTS.CFS.
+//! those queues and no others. It still breaks a rule, so a strict SSD sets CSTS.CFS.
 
 use meantime_nvme_spec::soft_port::PortError;
 use meantime_nvme_spec::status::{Status, StatusCode};
@@ -11,7 +11,7 @@ use super::doorbell::{cq_doorbell, sq_doorbell};
 use crate::hostmem::Ring;
 
 impl Controller {
-    /// Unmaps a region. Nothing accesses it afterwards: commands transfer their data when they are
+    /// Unmaps a region. Nothing accesses it afterwards. Commands transfer their data when they are
     /// fetched, so pending commands only have to fail, and the queues in the region end.
     pub(crate) fn unmap_dma(&mut self, iova: u64, now_ns: u64) -> Result<(), PortError> {
         let len = self.host.region_len(iova).ok_or(PortError::NotMapped)?;
@@ -47,7 +47,7 @@ impl Controller {
         }
         // With shadow doorbells, every I/O queue depends on them.
         let shadows = self.shadows.take_if(|shadows| shadows.overlap(iova, len)).is_some();
-        // Completion queues first, so that nothing is written to one that is gone.
+        // Completion queues come first, so that nothing is written to one that is gone.
         for qid in 1..self.cqs.len() {
             if self.cqs[qid].as_ref().is_some_and(|cq| shadows || is_gone(&cq.ring)) {
                 self.cqs[qid] = None;
@@ -68,8 +68,8 @@ impl Controller {
         }
     }
 
-    /// Without its admin queue the controller can only be reset. After a shutdown this sets no
-    /// CSTS.CFS.
+    /// Ends the admin queue, without which the controller can only be reset. After a shutdown this
+    /// sets no CSTS.CFS.
     fn end_admin(&mut self) {
         self.queue_ended(0, "the memory of the admin queue was unmapped");
         self.drop_queues();
@@ -88,7 +88,7 @@ impl Controller {
         self.tolerate(qid, None, reason);
     }
 
-    /// Ends the submission queue `sqs[index]`, aborting its outstanding commands first (1.4 §5.6).
+    /// Ends the submission queue `sqs[index]`, after aborting its outstanding commands (1.4 §5.6).
     pub(super) fn take_out_sq(&mut self, index: usize, now_ns: u64) {
         let qid = self.sqs[index].qid;
         for command in self.pending.take_queue(qid) {
@@ -96,7 +96,7 @@ impl Controller {
         }
         self.announce_all(now_ns);
         self.update_timed();
-        // Keeps the order: round robin continues with the queue after it.
+        // This keeps the order: round robin continues with the queue after it.
         let sq = self.sqs.remove(index);
         if let Some(cq) = &mut self.cqs[usize::from(sq.cqid)] {
             cq.sqs -= 1;

@@ -6,7 +6,7 @@ use meantime_nvme_spec::log::ErrorLogEntry;
 use meantime_nvme_spec::status::Status;
 use zerocopy::IntoBytes;
 
-/// Entries of the Error Information log (ELPE + 1).
+/// The number of entries of the Error Information log (ELPE + 1).
 pub(super) const ERROR_ENTRIES: usize = 64;
 
 /// The latest errors.
@@ -33,7 +33,7 @@ impl ErrorLog {
         self.entries.push_front(entry);
     }
 
-    /// The log page: the latest error first, unused entries zero.
+    /// Returns the log page, with the latest error first. Unused entries are zero.
     pub(super) fn page(&self) -> Vec<u8> {
         let mut page = Vec::with_capacity(ERROR_ENTRIES * size_of::<ErrorLogEntry>());
         for entry in &self.entries {

@@ -30,7 +30,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Aborts the held request `cid`. False if it is not held, or there is no room for its
+    /// Aborts the held request `cid`. Returns false if it is not held, or there is no room for its
     /// completion.
     pub(super) fn abort_event_request(&mut self, cid: u16) -> bool {
         let aborted =
@@ -43,7 +43,7 @@ impl Controller {
     }
 
     /// Drops the held request `cid` without a completion because the host uses its identifier for
-    /// another command. False if it is not held.
+    /// another command. Returns false if it is not held.
     pub(super) fn give_up_event_request(&mut self, cid: u16) -> bool {
         let held = self.release_request(cid);
         if held {
@@ -59,7 +59,7 @@ impl Controller {
         self.tolerate(0, Some(cid), USED_AGAIN);
     }
 
-    /// Releases request `cid`. False if it was not held.
+    /// Releases request `cid`. Returns false if it was not held.
     fn release_request(&mut self, cid: u16) -> bool {
         let held = self.events.requests.release(cid);
         if held {
@@ -70,7 +70,7 @@ impl Controller {
         held
     }
 
-    /// Called when the host has read `log_page`: events of its type are reported again.
+    /// Is called when the host has read `log_page`. Events of its type are reported again.
     pub(super) fn clear_events(&mut self, log_page: u8) {
         let kind = match log_page {
             lid::ERROR_INFORMATION => AsyncEventKind::Error,

@@ -1,5 +1,6 @@
-//! The path of plain reads and writes when completions need no clock: one pass over the doorbell,
-//! the entries, the data and the completions, without allocation, lock, system call or division.
+//! The path of plain reads and writes when completions need no clock. It is one pass over the
+//! doorbell, the entries, the data and the completions, without allocation, lock, system call or
+//! division.
 //!
 //! Commands are executed in runs. Every cache line that a run of several commands touches is
 //! prefetched before the first is used, so the run waits for memory once. A command that is not
@@ -18,7 +19,7 @@ use crate::hostmem::{HostMemory, HostSlice, PAGE_BYTES};
 use crate::medium::MediumSpan;
 use crate::store::Store;
 
-/// A plain read or write, checked: at most two pieces of host memory.
+/// A checked plain read or write. It has at most two pieces of host memory.
 #[derive(Clone, Copy)]
 struct Plain<'m> {
     first: HostSlice<'m>,
@@ -36,18 +37,18 @@ struct Done {
     reads: u32,
     read_bytes: u64,
     written_bytes: u64,
-    /// The next command's identifier is already outstanding.
+    /// Whether the next command's identifier is already outstanding.
     conflict: bool,
 }
 
 impl<'m> Plain<'m> {
-    /// Parses `sqe` as a plain read or write. `None` if it is another command, or invalid.
+    /// Parses `sqe` as a plain read or write. Returns `None` if it is another command, or invalid.
     #[inline(always)]
     fn of(sqe: &Sqe, host: &'m HostMemory, store: &'m Store, mdts_bytes: u32) -> Option<Self> {
-        // Tests the low half of CDW0 at once: the opcode, with FUSE, PSDT and the reserved bits
-        // between all zero.
+        // This tests the low half of CDW0 at once: the opcode, and FUSE, PSDT and the reserved bits
+        // between, which are all zero.
         let is_write = match sqe.cdw0.get() & 0xffff {
-            // With FUA it may need a flush first.
+            // With FUA the command may need a flush first.
             READ if !(sqe.fua() && store.has_cache()) => false,
             WRITE if store.write_through() => true,
             _ => return None,
@@ -121,7 +122,8 @@ impl Done {
     }
 }
 
-/// Executes plain commands from the head of `sq`, at most `n`, up to the first that is not plain.
+/// Executes plain commands from the head of `sq`, at most `n`, and stops at the first one that is
+/// not plain.
 #[inline(always)]
 fn run(
     sq: &mut Sq,
@@ -133,9 +135,10 @@ fn run(
 ) -> Done {
     let mut done = Done::default();
     if n == 1 {
-        // Depth 1: as little work as possible between the doorbell and the completion. Prefetching
-        // costs more than it gains here (measured: 80 ns of 4 KiB): the copy itself keeps enough
-        // misses in flight, and a host that polls the completion entry takes its line back at once.
+        // At depth 1 there is as little work as possible between the doorbell and the completion.
+        // Prefetching costs more than it gains here (measured: 80 ns of 4 KiB), because the copy
+        // itself keeps enough misses in flight, and a host that polls the completion entry takes
+        // its line back at once.
         let sqe = sq.ring.read_sqe(sq.head);
         if sq.outstanding > 0 && sq.cids.contains(sqe.cid()) {
             done.conflict = true;
@@ -228,8 +231,8 @@ impl Controller {
     }
 
     /// Executes the command at the head, which is not plain, or a fused pair. There is room for one
-    /// completion. Returns the number of commands taken: 0 if a pair lacks room for its second
-    /// completion.
+    /// completion. Returns the number of commands taken, which is 0 if a pair lacks room for its
+    /// second completion.
     #[cold]
     fn serve_one(&mut self, index: usize, tail: u32, conflict: bool) -> u32 {
         match self.head_of(index, tail) {

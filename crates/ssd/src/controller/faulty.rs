@@ -12,11 +12,12 @@ use crate::faults::{Corruption, Seen, Verdict};
 use crate::hostmem::PAGE_BYTES;
 use crate::vwc::Extent;
 
-/// The medium range of `sqe`, a read, if its data is to be sent again when it is due: see
-/// [`Command::late_data`].
+/// Returns the medium range of `sqe`, a read, if its data is to be sent again when it is due (see
+/// [`Command::late_data`]).
 pub(super) fn late_data(verdict: &Verdict, sqe: &Sqe, executed: &Executed) -> Option<(u64, u32)> {
     let (offset, len) = executed.extent();
-    // Not with a PRP list: the host may reuse the list's memory once the command has ended.
+    // This does not apply to a PRP list, because the host may reuse the list's memory once the
+    // command has ended.
     let is_late = verdict.late_by_ns > 0
         && verdict.corrupt_read.is_none()
         && sqe.opcode() == io::READ
@@ -36,8 +37,8 @@ fn flip(data: &mut [u8], Corruption { first_bit, bits }: Corruption) {
 }
 
 impl Controller {
-    /// Decides on the faults injected into the command `sqe` of queue `qid`. `None` if a fault
-    /// removed the queues.
+    /// Decides on the faults injected into the command `sqe` of queue `qid`. Returns `None` if a
+    /// fault removed the queues.
     #[inline(always)]
     pub(super) fn judge(&mut self, qid: u16, sqe: &Sqe, now_ns: u64) -> Option<Verdict> {
         if self.faults.is_none() {
@@ -106,7 +107,8 @@ impl Controller {
         self.counters.injected_corruptions.add(u64::from(!data.is_empty()));
     }
 
-    /// Flips bits of the `len` bytes stored on the medium at `offset`, as one more write of them.
+    /// Flips bits of the `len` bytes stored on the medium at `offset`. This is one more write of
+    /// them.
     fn corrupt_stored(&mut self, offset: u64, len: u64, corruption: Corruption, sqe: &Sqe) {
         let Some(namespace) = self.store.namespace(sqe.nsid.get()) else { return };
         let block_bytes = namespace.block_bytes();
@@ -149,7 +151,7 @@ impl Controller {
         self.complete_at(command, now_ns, verdict.late_by_ns, || now_ns);
     }
 
-    /// Completes a started command: now, or at `done_ns` plus `late_by_ns`. The completion is
+    /// Completes a started command, either now or at `done_ns` plus `late_by_ns`. The completion is
     /// stamped with `now_ns`.
     pub(super) fn complete_at(
         &mut self,
@@ -168,7 +170,7 @@ impl Controller {
         }
     }
 
-    /// Never completes the command just started on `sqs[index]`: releases its entry.
+    /// Releases the entry of the command just started on `sqs[index]`, which never completes.
     pub(super) fn lose(&mut self, index: usize) {
         self.counters.injected_losses.add(1);
         self.promise(self.sqs[index].cqid, false);

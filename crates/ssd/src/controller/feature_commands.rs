@@ -1,4 +1,4 @@
-//! Get Features and Set Features (1.4 §5.13, §5.21).
+//! Executes Get Features and Set Features (1.4 §5.13, §5.21).
 
 use meantime_nvme_spec::features::{
     ApstTable, ErrorRecovery, HostBehaviorSupport, InterruptCoalescing, InterruptVectorConfig,
@@ -14,7 +14,7 @@ use super::features::has_feature;
 use super::io::check_stored;
 use super::outcome::{Checked, Outcome, invalid_field, invalid_if, no_such_namespace, refuse_if};
 
-/// The bits of CDW11 that are the value of feature `fid`.
+/// Returns the bits of CDW11 that are the value of feature `fid`.
 fn mask(fid: u8) -> u32 {
     match fid {
         fid::ARBITRATION | fid::KEEP_ALIVE_TIMER => u32::MAX,
@@ -25,8 +25,8 @@ fn mask(fid: u8) -> u32 {
 }
 
 impl Controller {
-    /// The value of namespace `nsid`. Hosts written before the feature became per-namespace ask
-    /// with NSID 0: it returns the common value of all namespaces.
+    /// Returns the value of namespace `nsid`. Hosts written before the feature became per-namespace
+    /// ask with NSID 0, which returns the common value of all namespaces.
     fn error_recovery(&self, nsid: u32) -> Option<ErrorRecovery> {
         let values = &self.features.error_recovery;
         if nsid == 0 && !self.config.strict {
@@ -78,7 +78,7 @@ impl Controller {
         Ok(Outcome::dw0(value))
     }
 
-    /// Coalescing Disable of interrupt vector `iv`.
+    /// Returns Coalescing Disable of interrupt vector `iv`.
     pub(super) fn coalescing_disabled(&mut self, iv: u16) -> Checked<&mut bool> {
         let none = || invalid_field("Interrupt Vector Configuration: no such vector");
         self.interrupts.coalescing_disabled(iv).ok_or_else(none)
@@ -166,7 +166,7 @@ impl Controller {
     }
 
     fn set_threshold(&mut self, new: TemperatureThreshold) -> Checked<()> {
-        /// Threshold Temperature Select: all sensors.
+        /// This value of Threshold Temperature Select means all sensors.
         const ALL: u8 = 15;
         invalid_if(!matches!(new.tmpsel(), 0 | ALL), "Temperature Threshold: no such sensor")?;
         let values = &mut self.features;
@@ -189,11 +189,11 @@ impl Controller {
         }
     }
 
-    /// The number of queues granted to a host that asks for `wanted`.
+    /// Returns the number of queues granted to a host that asks for `wanted`.
     fn number_of_queues(&self, wanted: NumberOfQueues) -> Checked<NumberOfQueues> {
         let beyond = wanted.nsq() == u16::MAX || wanted.ncq() == u16::MAX;
         invalid_if(beyond, "Number of Queues: FFFFh")?;
-        // 1.4 §5.21.1.7: not after I/O queues have been created.
+        // Set Features is not allowed after I/O queues have been created (1.4 §5.21.1.7).
         let rule = "Number of Queues: there are I/O queues already";
         refuse_if(self.has_io_queues(), StatusCode::CommandSequenceError, rule)?;
         let (sqs, cqs) = self.config.io_queues();

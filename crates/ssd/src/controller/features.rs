@@ -1,4 +1,5 @@
-//! The values of the features (1.4 §5.21). None can be saved: a reset restores the defaults.
+//! The values of the features (1.4 §5.21). None of them can be saved, so a reset restores the
+//! defaults.
 
 use std::ops::{Index, IndexMut};
 
@@ -10,7 +11,7 @@ use meantime_nvme_spec::log::critical_warning;
 use super::queues::RUN;
 use crate::config::SsdConfig;
 
-/// The temperature this SSD always has, in kelvin.
+/// The temperature that this SSD always has, in kelvin.
 pub(super) const COMPOSITE_KELVIN: u16 = 310;
 /// WCTEMP and CCTEMP.
 pub(super) const WARNING_KELVIN: u16 = 343;
@@ -21,11 +22,12 @@ const FIDS: usize = fid::HOST_BEHAVIOR_SUPPORT as usize + 1;
 
 /// The current values of all features except those of interrupt vectors.
 pub(super) struct Features {
-    /// By identifier, as in DW0 of Get Features. For Host Behavior Support: ACRE.
+    /// The values by identifier, as in DW0 of Get Features. The value of Host Behavior Support is
+    /// ACRE.
     dw0: [u32; FIDS],
     pub(super) over_kelvin: u16,
     pub(super) under_kelvin: u16,
-    /// By namespace.
+    /// The values by namespace.
     pub(super) error_recovery: Vec<ErrorRecovery>,
     pub(super) transitions: Box<ApstTable>,
     burst: u32,
@@ -47,7 +49,7 @@ impl IndexMut<u8> for Features {
 }
 
 impl Features {
-    /// The defaults.
+    /// Returns the defaults.
     pub(super) fn new(config: &SsdConfig) -> Self {
         let mut transitions = Box::new(ApstTable::default());
         let last = config.power_states.iter().rposition(|state| state.non_operational);
@@ -74,12 +76,12 @@ impl Features {
         values
     }
 
-    /// The events that the host has enabled.
+    /// Returns the events that the host has enabled.
     pub(super) fn events(&self) -> AsyncEventConfig {
         AsyncEventConfig(self[fid::ASYNC_EVENT_CONFIG])
     }
 
-    /// Critical Warning of the SMART / Health log.
+    /// Returns Critical Warning of the SMART / Health log.
     pub(super) fn critical_warning(&self) -> u8 {
         if COMPOSITE_KELVIN >= self.over_kelvin || COMPOSITE_KELVIN <= self.under_kelvin {
             critical_warning::TEMPERATURE
@@ -96,19 +98,19 @@ impl Features {
         Arbitration(self[fid::ARBITRATION])
     }
 
-    /// The number of commands taken from a submission queue before the next queue's turn.
+    /// Returns the number of commands taken from a submission queue before the next queue's turn.
     #[inline(always)]
     pub(super) fn burst(&self) -> u32 {
         self.burst
     }
 
-    /// The number of I/O queues of each kind that the host may create.
+    /// Returns the number of I/O queues of each kind that the host may create.
     pub(super) fn queues(&self) -> NumberOfQueues {
         NumberOfQueues(self[fid::NUMBER_OF_QUEUES])
     }
 }
 
-/// Whether there is feature `fid`.
+/// Returns whether there is feature `fid`.
 pub(super) fn has_feature(fid: u8, config: &SsdConfig) -> bool {
     match fid {
         fid::ARBITRATION

@@ -14,12 +14,12 @@ use crate::clock::Clock;
 
 /// The entry or entries at the head of a submission queue.
 pub(super) enum Head {
-    /// An entry that is not the first command of a pair, or one without its second, which is then
-    /// refused.
+    /// An entry that is not the first command of a pair, or one whose second command is missing,
+    /// which is then refused.
     One,
     /// Both commands of a pair.
     Pair(Sqe, Sqe),
-    /// A pair, without room for both completions.
+    /// A pair for which there is no room for both completions.
     NoRoom,
 }
 
@@ -80,7 +80,7 @@ impl Controller {
         self.end_at_once(index, second, refused.map(|statuses| statuses.1).or(failed).or(other));
     }
 
-    /// Completes a command with `status`, or executes it first if there is none.
+    /// Completes a command with `status`, or executes it first if `status` is `None`.
     pub(super) fn end_at_once(
         &mut self,
         index: usize,
@@ -110,7 +110,8 @@ impl Controller {
     ) {
         let qid = self.sqs[index].qid;
         let refused = self.check_pair(qid, first, second).err();
-        // A fault may make the first one use more than one entry, so the second one's is reserved.
+        // A fault may make the first command use more than one entry, so the second one's entry is
+        // reserved.
         let cqid = self.sqs[index].cqid;
         self.promise(cqid, true);
         let begun =
@@ -127,7 +128,7 @@ impl Controller {
     }
 }
 
-/// The status of a second command whose first has failed.
+/// Returns the status of a second command whose first has failed.
 fn failed_fused() -> Status {
     Status::from_code(StatusCode::CommandAbortedFailedFused)
 }

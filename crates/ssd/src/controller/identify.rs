@@ -59,13 +59,13 @@ impl Controller {
                 }
                 data
             }
-            // Data structures of 2.0; hosts ask for them whatever VS says.
+            // These are data structures of 2.0. Hosts ask for them whatever VS says.
             cns::NAMESPACE_OF_COMMAND_SET | cns::CONTROLLER_OF_COMMAND_SET
                 if sqe.csi() != csi::NVM =>
             {
                 return Err(invalid_field("Identify: of another command set than NVM"));
             }
-            // No protection information, therefore no storage tags.
+            // There is no protection information, and therefore there are no storage tags.
             cns::NAMESPACE_OF_COMMAND_SET => namespace.map(|_| Vec::new())?,
             // No command has a limit of its own.
             cns::CONTROLLER_OF_COMMAND_SET => Vec::new(),
@@ -87,26 +87,27 @@ impl Controller {
     fn identify_controller(&self) -> IdentifyController {
         let config = &self.config;
         let mut c = IdentifyController::new_zeroed();
-        // The PCI function's values, where there is one (1.4 §5.15.2.1, figure 247).
+        // These are the PCI function's values, where there is one (1.4 §5.15.2.1, figure 247).
         c.vid.set(VENDOR_ID);
         c.ssvid.set(VENDOR_ID);
         c.set_serial(&config.serial);
         c.set_model("Meantime software SSD");
         c.set_firmware(FIRMWARE);
         c.set_subsystem_nqn(&format!("nqn.2026-01.io.meantime:{}", config.serial));
-        // In units of the smallest page, as a power of two; 0 means no limit (1.4 Figure 247).
+        // The limit is in units of the smallest page, as a power of two; 0 means no limit (1.4
+        // Figure 247).
         c.mdts = match config.mdts_bytes {
             0 => 0,
             bytes => (bytes.trailing_zeros() - 12) as u8,
         };
         c.ver.set(self.regs.read32(regs::VS));
-        // I/O controller.
+        // This is an I/O controller.
         c.cntrltype = controller_type::IO;
         c.acl = 3;
         c.aerl = (MAX_REQUESTS - 1) as u8;
         c.kas.set(GRANULARITY_100MS);
         c.ctratt.set(ctratt::TRAFFIC_BASED_KEEP_ALIVE);
-        // One firmware slot, read only.
+        // There is one firmware slot, which is read only.
         c.frmw = 0b11;
         c.lpa = lpa::EXTENDED_DATA | lpa::COMMANDS_SUPPORTED;
         c.oacs.set(if config.shadow_doorbells { oacs::DOORBELL_BUFFER_CONFIG } else { 0 });
@@ -160,9 +161,9 @@ impl Controller {
         n
     }
 
-    /// A namespace's identifier, derived from the serial number so that it is stable across runs.
-    /// Two SSDs with one serial number have the same, so NSFEAT does not claim that identifiers are
-    /// never reused.
+    /// Returns a namespace's identifier, derived from the serial number so that it is stable across
+    /// runs. Two SSDs with one serial number have the same one, so NSFEAT does not claim that
+    /// identifiers are never reused.
     fn nguid(&self, nsid: u32) -> [u8; 16] {
         let mut nguid = [0; 16];
         nguid[..8].copy_from_slice(&self.serial_hash().to_be_bytes());
@@ -170,7 +171,7 @@ impl Controller {
         nguid
     }
 
-    /// The same as an EUI-64, marked as administered locally.
+    /// Returns the identifier as an EUI-64, marked as administered locally.
     fn eui64(&self, nsid: u32) -> [u8; 8] {
         let mut eui64 = self.serial_hash().to_be_bytes();
         eui64[0] = eui64[0] & !1 | 2;
@@ -178,7 +179,8 @@ impl Controller {
         eui64
     }
 
-    /// The same as a UUID of version 8, whose content is implementation-specific (RFC 9562 §5.8).
+    /// Returns the identifier as a UUID of version 8, whose content is implementation-specific (RFC
+    /// 9562 §5.8).
     fn uuid(&self, nsid: u32) -> [u8; 16] {
         let mut uuid = self.nguid(nsid);
         uuid[6] = uuid[6] & 0xf | 0x80;
@@ -191,7 +193,7 @@ impl Controller {
     }
 }
 
-/// FNV-1a of `text`, 64 bits: for identifiers that are the same in each run.
+/// Returns the FNV-1a hash of `text`, 64 bits, for identifiers that are the same in each run.
 pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,5 +1,5 @@
-//! MSI-X-like vectors by eventfd, or without a descriptor in one process, with coalescing (features
-//! 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
+//! MSI-X-like vectors, by eventfd or, in one process, without a descriptor. They have coalescing
+//! (features 08h and 09h; 1.4 §5.21.1.8, §5.21.1.9, §7.5).
 
 use meantime_nvme_spec::features::InterruptCoalescing;
 use meantime_nvme_spec::soft_port::{Interrupt, PortError};
@@ -12,18 +12,18 @@ const TIME_UNIT_NS: u64 = 100_000;
 #[derive(Default)]
 struct Vector {
     event: Option<Interrupt>,
-    /// Coalescing Disable of feature 09h.
+    /// The value of Coalescing Disable (feature 09h).
     coalescing_disabled: bool,
-    /// Completions held back.
+    /// The number of completions held back.
     held: u32,
-    /// Latest time to announce them; valid only if any are held back.
+    /// The latest time to announce them. It is valid only if any are held back.
     deadline_ns: u64,
 }
 
 pub(super) struct Interrupts {
     vectors: Box<[Vector]>,
     pub(super) coalescing: InterruptCoalescing,
-    /// Vectors with completions held back.
+    /// The number of vectors with completions held back.
     holding: u32,
     /// Whether another process owns the eventfds, and could make writes to them block.
     guarded: bool,
@@ -35,7 +35,8 @@ impl Interrupts {
         Self { vectors, coalescing: InterruptCoalescing(0), holding: 0, guarded: false }
     }
 
-    /// For a host in another process, which could fill its own eventfd so that a write blocks.
+    /// Creates the vectors for a host in another process, which could fill its own eventfd so that
+    /// a write blocks.
     pub(super) fn for_foreign_host(vectors: u16) -> Self {
         Self { guarded: true, ..Self::new(vectors) }
     }
@@ -54,20 +55,20 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Coalescing Disable of `vector`; `None` if there is no such vector.
+    /// Returns Coalescing Disable of `vector`, or `None` if there is no such vector.
     pub(super) fn coalescing_disabled(&mut self, vector: u16) -> Option<&mut bool> {
         self.vectors.get_mut(usize::from(vector)).map(|v| &mut v.coalescing_disabled)
     }
 
-    /// Whether completions of `vector` are held back. 1.4 §5.21.1.8: a time of 0 means no delay,
-    /// and a (0's based) threshold of 0 means one completion.
+    /// Returns whether completions of `vector` are held back. A time of 0 means no delay, and a
+    /// (0's based) threshold of 0 means one completion (1.4 §5.21.1.8).
     pub(super) fn coalesces(&self, vector: u16) -> bool {
         self.coalescing.time() != 0
             && self.coalescing.thr() != 0
             && !self.vectors[usize::from(vector)].coalescing_disabled
     }
 
-    /// Sends the interrupt now. True if one was sent.
+    /// Sends the interrupt now. Returns true if one was sent.
     pub(super) fn signal(&mut self, vector: u16) -> bool {
         let vector = &mut self.vectors[usize::from(vector)];
         if vector.held > 0 {
@@ -76,7 +77,7 @@ impl Interrupts {
         }
         match &vector.event {
             None => false,
-            // A full eventfd is signalled already.
+            // A full eventfd is already signalled.
             Some(Interrupt::EventFd(event)) => {
                 (self.guarded && !sys::is_writable(event)) || sys::signal(event)
             }
@@ -87,8 +88,8 @@ impl Interrupts {
         }
     }
 
-    /// Adds `n` completions for `vector`, which coalesces, at `now_ns`. True if an interrupt was
-    /// sent.
+    /// Adds `n` completions for `vector`, which coalesces, at `now_ns`. Returns true if an
+    /// interrupt was sent.
     pub(super) fn hold(&mut self, vector: u16, n: u32, now_ns: u64) -> bool {
         let threshold = u32::from(self.coalescing.thr()) + 1;
         let v = &mut self.vectors[usize::from(vector)];
@@ -100,7 +101,7 @@ impl Interrupts {
         v.held >= threshold && self.signal(vector)
     }
 
-    /// The earliest deadline of a held-back interrupt.
+    /// Returns the earliest deadline of a held-back interrupt.
     pub(super) fn next_deadline_ns(&self) -> Option<u64> {
         if self.holding == 0 {
             return None;
@@ -120,7 +121,8 @@ impl Interrupts {
         sent
     }
 
-    /// Sets the state after a controller reset: no coalescing. Vectors stay, as MSI-X does.
+    /// Sets the state after a controller reset, which is without coalescing. The vectors stay, as
+    /// in MSI-X.
     pub(super) fn reset(&mut self) {
         self.coalescing = InterruptCoalescing(0);
         self.holding = 0;
@@ -149,7 +151,8 @@ mod tests {
         interrupts.set_event(0, Some(Arc::clone(&event).into())).unwrap();
         assert!(interrupts.signal(0));
         assert_eq!(count(), 1);
-        // The greatest count of an eventfd (eventfd(2)); a further write would wait for a read.
+        // This is the greatest count of an eventfd (eventfd(2)). A further write would wait for a
+        // read.
         rustix::io::write(&*event, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         let (sender, done) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(interrupts.signal(0)));

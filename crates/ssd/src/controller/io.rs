@@ -48,30 +48,31 @@ impl Executed {
         Self { work, offset, bytes, prps, ..Self::free(Outcome::OK) }
     }
 
-    /// Whether the command wrote to the medium: all of [`Executed::extent`], and nothing else.
+    /// Returns whether the command wrote to the medium: all of [`Executed::extent`], and nothing
+    /// else.
     pub(super) fn writes(&self) -> bool {
         match self.work {
             Work::Write => true,
-            // Ranges of a deallocation may lie anywhere.
+            // The ranges of a deallocation may lie anywhere.
             Work::Trim => self.prps.is_none(),
             _ => false,
         }
     }
 
-    /// Offset on the medium and length, in bytes.
+    /// Returns the offset on the medium and the length, in bytes.
     pub(super) fn extent(&self) -> (u64, u64) {
         (self.offset, self.bytes)
     }
 }
 
-/// The addresses in a command's DPTR.
+/// Returns the addresses in a command's DPTR.
 fn data_pointers(sqe: &Sqe) -> (u64, u64) {
     // The second half of an SGL descriptor is its length and type.
     (sqe.prp1.get(), if sqe.psdt() == psdt::PRP { sqe.prp2.get() } else { 0 })
 }
 
-/// Checks that hold for CDW0 of every command: SGLs only for I/O commands, and none for metadata
-/// (1.4 §4.2); no half of a fused operation.
+/// Checks CDW0 of every command: SGLs are only for I/O commands and not for metadata (1.4 §4.2),
+/// and no half of a fused operation is alone.
 pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
     if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
         let rule = "one command of a fused operation, without the other next to it";
@@ -89,7 +90,7 @@ pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
     Err(invalid_field(rule))
 }
 
-/// A medium failure is a write fault.
+/// Returns a write fault if the medium failed.
 pub(super) fn check_stored(sqe: &Sqe, stored: bool) -> Checked<()> {
     if stored {
         return Ok(());
@@ -184,7 +185,7 @@ impl Controller {
             self.gather(sqe, extent.len)?;
         }
         if let Some(at) = self.store.first_uncorrectable(extent) {
-            // Caused by the host, but breaks no rule, so it is not counted as a refusal.
+            // The host caused this, but broke no rule, so it is not counted as a refusal.
             let (cid, lba) = (sqe.cid(), sqe.slba() + ((at - extent.offset) >> ns.lba_shift));
             tracing::debug!(cid, lba, "read of a block that Write Uncorrectable has marked");
             self.counters.media_errors.add(1);
@@ -200,14 +201,14 @@ impl Controller {
             self.counters.other_io.add(1);
         }
         if opcode == IoOpcode::Compare && !self.compares_equal(extent) {
-            // Not the host's fault, so it is not counted as a refusal.
+            // This is not the host's fault, so it is not counted as a refusal.
             return Err(Status::from_code(StatusCode::CompareFailure).with_dnr().into());
         }
         Ok(Executed::done(Work::Read, extent, sqe, transfers))
     }
 
-    /// The blocks of a command, checked against the namespace and, if it transfers data, against
-    /// MDTS.
+    /// Returns the blocks of a command, checked against the namespace and, if it transfers data,
+    /// against MDTS.
     fn extent(&self, sqe: &Sqe, ns: &Namespace, transfers: bool) -> Checked<Extent> {
         let mdts_bytes = self.config.mdts_bytes;
         let len = u64::from(sqe.nlb()) << ns.lba_shift;
@@ -217,7 +218,7 @@ impl Controller {
         ns.extent(sqe.slba(), sqe.nlb()).ok_or_else(beyond)
     }
 
-    /// Finds the memory of a command's data, into `segments`.
+    /// Finds the memory of a command's data, and stores it in `segments`.
     pub(super) fn gather(&mut self, sqe: &Sqe, len: u64) -> Checked<()> {
         let (host, to) = (&self.host, &mut self.segments);
         if sqe.psdt() == psdt::PRP {
@@ -264,8 +265,8 @@ impl Controller {
         Some(Recorded::Writes(first?, extents.len()))
     }
 
-    /// Records a write that is answered with an error: the medium does not have it, but after a
-    /// power cut it may.
+    /// Records a write that is answered with an error. The medium does not have it, but may have it
+    /// after a power cut.
     fn record_failing(&mut self, sqe: &Sqe) -> Option<Recorded> {
         self.recorder.as_ref()?;
         if sqe.opcode() != io::WRITE {
@@ -326,7 +327,7 @@ impl Controller {
             let beyond = || refused(StatusCode::LbaOutOfRange, "range beyond the namespace");
             extents.push(ns.extent(range.slba.get(), range.length.get()).ok_or_else(beyond)?);
         }
-        // Without the deallocate attribute the command is only advice, at no cost.
+        // Without the deallocate attribute the command is only advice, and has no cost.
         let deallocates = sqe.cdw11.get() & DSM_AD != 0;
         extents.retain(|extent| deallocates && extent.len > 0);
         for extent in &extents {
@@ -349,7 +350,8 @@ impl Controller {
     }
 
     /// Executes a command of `sqs[index]` fetched at `seen_ns`, unless it is `ended` already, and
-    /// completes it when it is due. Returns the result; `None` if a fault has removed the queues.
+    /// completes it when it is due. Returns the result, or `None` if a fault has removed the
+    /// queues.
     pub(super) fn start_timed<C: Clock>(
         &mut self,
         index: usize,
@@ -395,7 +397,7 @@ impl Controller {
             faults: verdict.cqe,
             late_data: late_data(&verdict, sqe, &executed),
         };
-        // Executing it took time, which a stamp must include.
+        // Executing the command took time, which a stamp must include.
         let stamped = self.stamps.is_some();
         let now_ns = || if stamped { clock.now_ns() } else { seen_ns };
         self.complete_at(command, slot.done_ns, verdict.late_by_ns, now_ns);
@@ -403,11 +405,11 @@ impl Controller {
     }
 }
 
-/// Whether the command would change what is stored.
+/// Returns whether the command would change what is stored.
 fn changes_blocks(opcode: IoOpcode, sqe: &Sqe) -> bool {
     match opcode {
         IoOpcode::Write | IoOpcode::WriteZeroes | IoOpcode::WriteUncorrectable => true,
-        // Without the deallocate attribute the command is advice.
+        // Without the deallocate attribute the command is only advice.
         IoOpcode::DatasetManagement => sqe.cdw11.get() & DSM_AD != 0,
         _ => false,
     }

@@ -1,11 +1,12 @@
-//! Keep Alive Timer (1.4 §5.21.1.15, §7.12).
+//! The Keep Alive Timer (1.4 §5.21.1.15, §7.12).
 //!
-//! It is traffic based (CTRATT.TBKAS): every fetched command restarts it. So a busy controller need
-//! not check it. An idle one compares the counters along with its other checks. The timer expires
-//! after one to two times its value.
+//! The timer is traffic based (CTRATT.TBKAS): every fetched command restarts it. A busy controller
+//! therefore need not check it. An idle one compares the counters along with its other checks. The
+//! timer expires after one to two times its value.
 //!
-//! Commands that wait to be fetched also restart it, once: the controller's thread may not have run
-//! for that long, or there is no room for completions. A host that is gone rings no doorbell.
+//! Commands that wait to be fetched also restart it, once, because the controller's thread may not
+//! have run for that long, or there may be no room for completions. A host that is gone rings no
+//! doorbell.
 
 use meantime_nvme_spec::features::{KeepAliveTimer, fid};
 use meantime_nvme_spec::status::{Status, StatusCode};
@@ -25,7 +26,8 @@ impl Controller {
         self.counters.admin_commands.get().wrapping_add(io)
     }
 
-    /// A number that changes when the host rings a submission queue's doorbell with a valid value.
+    /// Returns a number that changes when the host rings a submission queue's doorbell with a valid
+    /// value.
     fn tails(&self) -> u64 {
         self.sqs.iter().fold(0, |tails: u64, sq| {
             let tail = sq.doorbell.load();
@@ -34,13 +36,13 @@ impl Controller {
         })
     }
 
-    /// Restarts the timer: the host was active, or has set the feature.
+    /// Restarts the timer, because the host was active, or has set the feature.
     pub(super) fn restart_keep_alive(&mut self, now_ns: u64) {
         self.keep_alive =
             KeepAlive { since_ns: now_ns, seen: self.commands_fetched(), tails: self.tails() };
     }
 
-    /// When the timer expires unless a command comes; `None` if it is off.
+    /// Returns when the timer expires unless a command comes, or `None` if it is off.
     pub(crate) fn keep_alive_until_ns(&self) -> Option<u64> {
         let kato_ms = u64::from(KeepAliveTimer(self.features[fid::KEEP_ALIVE_TIMER]).kato());
         if kato_ms == 0 || self.sqs.is_empty() || self.regs.is_shut_down() {

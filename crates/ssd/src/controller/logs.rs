@@ -14,12 +14,12 @@ use super::features::COMPOSITE_KELVIN;
 use super::identify::FIRMWARE;
 use super::outcome::{Checked, Outcome, invalid_if, refused};
 
-/// SMART's unit of data: 1000 × 512 bytes, rounded up.
+/// Converts to SMART's unit of data, 1000 × 512 bytes, rounded up.
 fn data_units(bytes: u64) -> u128 {
     u128::from(bytes.div_ceil(512 * 1000))
 }
 
-/// The effects of an I/O command; `None` if there is no such command.
+/// Returns the effects of an I/O command, or `None` if there is no such command.
 fn io_effects(opcode: IoOpcode) -> Option<CommandEffects> {
     let supported = CommandEffects(0).with_csupp(true);
     match opcode {
@@ -44,7 +44,7 @@ impl Controller {
                 return Err(refused(StatusCode::InvalidLogPage, rule));
             }
         };
-        // LPA bit 0 is clear: no log page is per namespace.
+        // LPA bit 0 is clear, so no log page is per namespace.
         let of_one = !matches!(sqe.nsid.get(), 0 | NSID_BROADCAST);
         invalid_if(of_one, "log page of a namespace, though LPA offers none")?;
         let offset = sqe.log_page_offset();
@@ -87,7 +87,7 @@ impl Controller {
         log
     }
 
-    /// The effects of an admin command; `None` if there is no such command.
+    /// Returns the effects of an admin command, or `None` if there is no such command.
     fn admin_effects(&self, opcode: AdminOpcode) -> Option<CommandEffects> {
         let supported = CommandEffects(0).with_csupp(true);
         match opcode {

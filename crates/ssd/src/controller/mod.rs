@@ -1,8 +1,8 @@
-//! The controller: one state machine, no thread and no clock of its own.
+//! The controller is one state machine. It has no thread and no clock of its own.
 //!
-//! [`Controller::turn`] does the pending work and returns what it waits for;
-//! [`threaded`](crate::threaded) calls it in a loop, [`stepped`](crate::stepped) whenever its clock
-//! moves. A command's path:
+//! [`Controller::turn`] does the pending work and returns what it waits for.
+//! [`threaded`](crate::threaded) calls it in a loop, and [`stepped`](crate::stepped) calls it
+//! whenever its clock moves. A command takes this path:
 //!
 //! - `turn` sees a tail doorbell, reserves completion entries, fetches;
 //! - `fast` executes runs of plain reads and writes at once, when nothing needs a clock;
@@ -67,7 +67,7 @@ use power::Power;
 use queues::{Cq, Sq};
 pub(crate) use regs::RegisterFile;
 
-/// The most refusals that are kept.
+/// The maximum number of refusals that are kept.
 const MAX_REFUSALS: usize = 256;
 
 /// The result of one turn.
@@ -75,18 +75,18 @@ const MAX_REFUSALS: usize = 256;
 pub(crate) enum Turn {
     /// There was work.
     Worked,
-    /// No work now; something is due at a known time.
+    /// There is no work now. Something is due at a known time.
     Waiting,
     /// Commands or events are waiting for the host to take completions.
     Blocked,
-    /// No work until a doorbell or a call.
+    /// There is no work until a doorbell or a call.
     Idle,
 }
 
 /// A rule that the host broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The queue it happened on; 0 for registers too.
+    /// The queue on which it happened, or 0 for registers.
     pub qid: u16,
     /// Identifier of the command, if the refusal concerns one.
     pub cid: Option<u16>,
@@ -94,7 +94,7 @@ pub struct Refusal {
     pub status: Option<Status>,
     /// The rule that was broken.
     pub reason: &'static str,
-    /// Whether it was tolerated: hosts do it when they disconnect, and it is harmless. A
+    /// Whether it was tolerated, because hosts do it when they disconnect, and it is harmless. A
     /// [strict](SsdConfig::strict) SSD does not tolerate it.
     pub tolerated: bool,
 }
@@ -111,16 +111,16 @@ struct Rotation {
 /// The state of arbitration.
 #[derive(Default)]
 struct Arbiter {
-    /// CC.AMS: weighted round robin with urgent priority class.
+    /// Whether CC.AMS selects weighted round robin with urgent priority class.
     weighted: bool,
     rotations: [Rotation; 4],
-    /// Commands that the high, medium and low class may still send in this round.
+    /// The number of commands that the high, medium and low class may still send in this round.
     credits: [u32; 3],
     /// Index of the sending class.
     current: usize,
 }
 
-/// When the host was last active.
+/// The host's last activity.
 #[derive(Default)]
 pub(super) struct KeepAlive {
     since_ns: u64,
@@ -137,14 +137,15 @@ pub(crate) struct Controller {
     pub(crate) doorbells: Arc<Doorbells>,
     host: HostMemory,
     pub(crate) store: Store,
-    /// Index 0 is the admin queue while the controller is enabled; the others in order of creation.
+    /// The submission queues. Index 0 is the admin queue while the controller is enabled; the
+    /// others are in order of creation.
     sqs: Vec<Sq>,
-    /// By queue identifier.
+    /// The completion queues by queue identifier.
     cqs: Vec<Option<Cq>>,
     /// The host's shadow doorbells, if it has set them up.
     shadows: Option<Shadows>,
-    /// Indexes of the doorbells of queues that ended with their memory, until the host deletes the
-    /// queues or reuses their identifiers.
+    /// Indexes of the doorbells of queues that ended with their memory. They are kept until the
+    /// host deletes the queues or reuses their identifiers.
     ended: BTreeSet<usize>,
     interrupts: Interrupts,
     service: Service,
@@ -162,25 +163,25 @@ pub(crate) struct Controller {
     recorder: Option<Recorder>,
     /// The latest refusals, oldest first.
     pub(crate) refusals: VecDeque<Refusal>,
-    /// Commands complete when they are fetched, and no work needs the time.
+    /// Whether commands complete when they are fetched, and no work needs the time.
     immediate: bool,
-    /// Work is due at a known time.
+    /// Whether work is due at a known time.
     timed: bool,
-    /// Not every command is fetched at once: the arbiter chooses.
+    /// Whether the arbiter chooses, because not every command is fetched at once.
     arbitrated: bool,
     arbiter: Arbiter,
-    /// The most commands inside the device.
+    /// The maximum number of commands inside the device.
     most_inside: u32,
     /// When CSTS.RDY becomes 1.
     ready_at_ns: Option<u64>,
-    /// The memory of the current command's data. Kept between commands for its capacity.
+    /// The memory of the current command's data. It is kept between commands for its capacity.
     segments: Vec<Segment>,
-    /// The next command of a queue waits for room in its completion queue.
+    /// Whether the next command of a queue waits for room in its completion queue.
     blocked: bool,
 }
 
 impl Controller {
-    /// `config` has been validated, `medium` is large enough.
+    /// Creates a controller. `config` has been validated, and `medium` is large enough.
     pub(crate) fn new(config: SsdConfig, medium: Medium) -> Self {
         let queues = config.max_io_queues + 1;
         let service = Service::new(config.model.clone(), config.seed);
@@ -260,7 +261,7 @@ impl Controller {
         }
     }
 
-    /// The content of all namespaces.
+    /// Returns the content of all namespaces.
     pub(crate) fn contents(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.store.total_bytes() as usize];
         self.store.span(0, bytes.len()).read(&mut bytes);
@@ -292,7 +293,7 @@ impl Controller {
         self.interrupts.set_event(vector, event)
     }
 
-    /// Whether there are queues whose doorbells the host may ring.
+    /// Returns whether there are queues whose doorbells the host may ring.
     pub(crate) fn has_queues(&self) -> bool {
         !self.sqs.is_empty()
     }

@@ -1,5 +1,5 @@
-//! The result of a command: its completion, or why it fails. A failure is counted and recorded when
-//! the command ends.
+//! The result of a command, which is its completion or the reason why it fails. A failure is
+//! counted and recorded when the command ends.
 
 use meantime_nvme_spec::status::{Status, StatusCode};
 
@@ -24,36 +24,37 @@ impl From<Status> for Outcome {
     }
 }
 
-/// Why a command fails.
+/// The reason why a command fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Failure {
     pub(super) status: Status,
-    /// The rule that the host broke. `None` if the host is not at fault.
+    /// The rule that the host broke, or `None` if the host is not at fault.
     pub(super) rule: Option<&'static str>,
 }
 
 /// The result of a command, or of a step of it.
 pub(super) type Checked<T = Outcome> = Result<T, Failure>;
 
-/// The host broke `rule`: the command ends with `code` and Do Not Retry.
+/// Returns the failure of a command for which the host broke `rule`. It ends with `code` and Do Not
+/// Retry.
 #[cold]
 pub(super) fn refused(code: StatusCode, rule: &'static str) -> Failure {
     Failure { rule: Some(rule), ..Status::from_code(code).with_dnr().into() }
 }
 
-/// The host broke `rule` in a field of the entry.
+/// Returns the failure of a command for which the host broke `rule` in a field of the entry.
 #[cold]
 pub(super) fn invalid_field(rule: &'static str) -> Failure {
     refused(StatusCode::InvalidFieldInCommand, rule)
 }
 
-/// Refuses what breaks a rule.
+/// Fails if `wrong`, because the command breaks `rule`.
 #[inline]
 pub(super) fn refuse_if(wrong: bool, code: StatusCode, rule: &'static str) -> Checked<()> {
     if wrong { Err(refused(code, rule)) } else { Ok(()) }
 }
 
-/// Refuses a field that breaks a rule.
+/// Fails if `wrong`, because a field breaks `rule`.
 pub(super) fn invalid_if(wrong: bool, rule: &'static str) -> Checked<()> {
     refuse_if(wrong, StatusCode::InvalidFieldInCommand, rule)
 }
@@ -63,7 +64,7 @@ pub(super) fn no_such_namespace() -> Failure {
     refused(StatusCode::InvalidNamespaceOrFormat, "no such namespace")
 }
 
-/// A failure that breaks no rule.
+/// Converts a status to a failure that breaks no rule.
 impl From<Status> for Failure {
     fn from(status: Status) -> Self {
         Self { status, rule: None }

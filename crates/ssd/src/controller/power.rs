@@ -1,8 +1,8 @@
 //! Power states and autonomous transitions between them (1.4 §8.4).
 //!
-//! This needs no timer: the state follows from the time without I/O commands, and only the next
-//! command, or a Get Features, can observe it. Only I/O commands count as activity; admin commands
-//! are processed in every state.
+//! This needs no timer, because the state follows from the time without I/O commands, and only the
+//! next command, or a Get Features, can observe it. Only I/O commands count as activity; admin
+//! commands are processed in every state.
 
 use meantime_nvme_spec::features::{ApstTable, PowerManagement};
 
@@ -13,7 +13,7 @@ const NS_PER_US: u64 = 1_000;
 
 pub(super) struct Power {
     states: Vec<PowerState>,
-    /// Feature Power Management: the state set by the host or the last activity.
+    /// The value of feature Power Management: the state set by the host or the last activity.
     setting: PowerManagement,
     /// The operational state to return to (1.4 §8.4.1).
     operational: u8,
@@ -42,14 +42,14 @@ impl Power {
         self.states.get(usize::from(state)).is_some_and(|s| s.non_operational)
     }
 
-    /// Whether `table` (of Autonomous Power State Transition) names only existing non-operational
-    /// states.
+    /// Returns whether `table` (of Autonomous Power State Transition) names only existing
+    /// non-operational states.
     pub(super) fn allows(&self, table: &ApstTable) -> bool {
         let used = &table.entries[..self.states.len().min(table.entries.len())];
         used.iter().all(|entry| entry.itpt_ms() == 0 || self.is_non_operational(entry.itps()))
     }
 
-    /// Whether idle time matters: then commands cannot be executed without a clock.
+    /// Returns whether idle time matters, so that commands cannot be executed without a clock.
     pub(super) fn needs_clock(&self) -> bool {
         self.transitions.is_some() || self.is_non_operational(self.setting.ps())
     }
@@ -85,13 +85,14 @@ impl Power {
         at
     }
 
-    /// The answer of Get Features at `now_ns`; `busy`: I/O commands are outstanding.
+    /// Returns the answer of Get Features at `now_ns`. `busy` says that I/O commands are
+    /// outstanding.
     pub(super) fn current(&self, now_ns: u64, busy: bool) -> PowerManagement {
         if busy { self.setting } else { self.setting.with_ps(self.fallen(now_ns).state) }
     }
 
-    /// For an I/O command fetched at `now_ns`, while others are outstanding if `busy`: returns when
-    /// it can be served.
+    /// Returns when an I/O command fetched at `now_ns` can be served. `busy` says that others are
+    /// outstanding.
     pub(super) fn awake_at_ns(&mut self, now_ns: u64, busy: bool) -> u64 {
         if !self.needs_clock() {
             return now_ns;
@@ -113,7 +114,7 @@ impl Power {
         self.since_ns
     }
 
-    /// An I/O command completed at `now_ns`: idle time begins no earlier.
+    /// Notes that an I/O command completed at `now_ns`. Idle time begins no earlier.
     pub(super) fn active_until(&mut self, now_ns: u64) {
         self.since_ns = self.since_ns.max(now_ns);
     }
@@ -127,7 +128,7 @@ mod tests {
 
     const MS: u64 = NS_PER_MS;
 
-    /// States 0 and 1 are operational, 2 and 3 not.
+    /// Returns power states of which 0 and 1 are operational, and 2 and 3 are not.
     fn power(apst: bool) -> Power {
         let state = |max_power_10mw, enlat_us, exlat_us, non_operational| PowerState {
             max_power_10mw,
@@ -173,10 +174,10 @@ mod tests {
         let mut p = power(false);
         p.set_state(PowerManagement(3), MS);
         assert!(p.needs_clock());
-        // Entered at 3 ms, then 9 ms to leave.
+        // The state is entered at 3 ms, and then takes 9 ms to leave.
         assert_eq!(p.awake_at_ns(2 * MS, false), 12 * MS);
         assert_eq!((p.current(12 * MS, false).ps(), p.needs_clock()), (0, false));
-        // Returns to the last operational state.
+        // The SSD returns to the last operational state.
         p.set_state(PowerManagement(1), 20 * MS);
         p.set_state(PowerManagement(2), 21 * MS);
         assert_eq!(p.awake_at_ns(30 * MS, false), 30 * MS + 100_000);

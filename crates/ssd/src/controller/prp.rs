@@ -1,4 +1,4 @@
-//! Walking PRPs, strictly (1.4 §4.3).
+//! Walks PRPs, strictly (1.4 §4.3).
 
 use meantime_nvme_spec::status::StatusCode;
 
@@ -7,14 +7,15 @@ use crate::hostmem::{HostMemory, PAGE_BYTES, Segment};
 
 const ENTRY_BYTES: u64 = 8;
 
-/// The failure for an address, `iova`, where no host memory is mapped.
+/// Returns the failure for an address, `iova`, where no host memory is mapped.
 #[cold]
 pub(super) fn unmapped(iova: u64, rule: &'static str) -> Failure {
     tracing::debug!(iova, "transfer to memory that is not mapped");
     refused(StatusCode::DataTransferError, rule)
 }
 
-/// Appends the `len` bytes at `iova` to the segments. A failure breaks `rule`.
+/// Appends the `len` bytes at `iova` to the segments. If they are not mapped, the failure breaks
+/// `rule`.
 pub(super) fn add(
     host: &HostMemory,
     to: &mut Vec<Segment>,
@@ -30,7 +31,7 @@ pub(super) fn add(
 }
 
 /// Collects the memory of `len` bytes of data at PRP1 and PRP2 into `to`, which is cleared first.
-/// Transfers nothing.
+/// It transfers nothing.
 pub(super) fn gather(
     host: &HostMemory,
     prp1: u64,
@@ -44,7 +45,7 @@ pub(super) fn gather(
     };
     let given = |entry| invalid_if(entry == 0, "PRP entry zero where one is needed");
     to.clear();
-    // 1.4 Figure 109: bits 1:0 of an offset are 00b.
+    // Bits 1:0 of an offset are 00b (1.4 Figure 109).
     aligned(prp1 & 3 == 0)?;
     let first = (PAGE_BYTES - prp1 % PAGE_BYTES).min(len);
     add(host, to, prp1, first, NOT_MAPPED)?;
@@ -54,15 +55,15 @@ pub(super) fn gather(
     }
     given(prp2)?;
     if left <= PAGE_BYTES {
-        // The second entry of two: only the first may have an offset.
+        // This is the second entry of two, and only the first may have an offset.
         aligned(prp2.is_multiple_of(PAGE_BYTES))?;
         return add(host, to, prp2, left, NOT_MAPPED);
     }
-    // A pointer to a list; the first list may begin anywhere in its page, at a qword.
+    // This is a pointer to a list. The first list may begin anywhere in its page, at a qword.
     aligned(prp2.is_multiple_of(ENTRY_BYTES))?;
     let mut list = prp2;
     loop {
-        // A list ends with its page; if more entries are needed, its last one points to the next
+        // A list ends with its page. If more entries are needed, its last one points to the next
         // list.
         let room = (PAGE_BYTES - list % PAGE_BYTES) / ENTRY_BYTES;
         let needed = left.div_ceil(PAGE_BYTES);

@@ -6,11 +6,11 @@ use meantime_nvme_spec::status::Status;
 use super::doorbell::QueueDoorbell;
 use crate::hostmem::Ring;
 
-/// The most commands that are taken from a submission queue at once: more outstanding cache misses
-/// do not help.
+/// The maximum number of commands that are taken from a submission queue at once. More outstanding
+/// cache misses do not help.
 pub(super) const RUN: usize = 32;
 
-/// Command identifiers in use: a bit each.
+/// Command identifiers in use, with a bit for each.
 pub(super) struct CidSet {
     words: Box<[u64; 1024]>,
 }
@@ -20,7 +20,7 @@ impl CidSet {
         Self { words: Box::new([0; 1024]) }
     }
 
-    /// False if it was present already.
+    /// Adds `cid`. Returns false if it was present already.
     #[inline(always)]
     pub(super) fn insert(&mut self, cid: u16) -> bool {
         let word = &mut self.words[usize::from(cid >> 6)];
@@ -64,13 +64,13 @@ impl Sq {
         Self { doorbell, head, bad_tail, ring, qid, cqid, qprio, outstanding, cids }
     }
 
-    /// Entries between `head` and a valid `tail`.
+    /// Returns the number of entries between `head` and a valid `tail`.
     #[inline(always)]
     pub(super) fn available(&self, tail: u32) -> u32 {
         if tail >= self.head { tail - self.head } else { tail + self.ring.entries() - self.head }
     }
 
-    /// The index of the entry `n` after the head; `n` is less than the queue's size.
+    /// Returns the index of the entry `n` after the head. `n` is less than the queue's size.
     #[inline(always)]
     pub(super) fn index(&self, n: u32) -> u32 {
         let at = self.head + n;
@@ -95,7 +95,7 @@ pub(super) struct Cq {
     head: u32,
     /// Entries that may be written, as of that head.
     free: u32,
-    /// Number of those entries that are reserved for commands fetched and not completed: a
+    /// Number of those entries that are reserved for commands fetched and not completed, so that a
     /// completion never finds its queue full.
     pub(super) reserved: u32,
     /// An invalid head value that has been reported already.
@@ -115,7 +115,7 @@ impl Cq {
             ring,
             doorbell,
             tail: 0,
-            // 1.4 §4.6: entries of the first pass have phase 1.
+            // Entries of the first pass have phase 1 (1.4 §4.6).
             phase: true,
             head: 0,
             free,
@@ -127,15 +127,15 @@ impl Cq {
         }
     }
 
-    /// The number of further commands that may be fetched, given the head as last read.
+    /// Returns the number of further commands that may be fetched, given the head as last read.
     #[inline(always)]
     pub(super) fn room(&self) -> u32 {
         // A stray entry never takes a reserved one, so this cannot wrap.
         self.free - self.reserved
     }
 
-    /// Reads the head doorbell. An invalid value changes nothing; the first time, the broken rule
-    /// is the error.
+    /// Reads the head doorbell. An invalid value changes nothing. The first time, the broken rule
+    /// is returned as an error.
     pub(super) fn refresh(&mut self) -> Result<(), &'static str> {
         let head = self.doorbell.load();
         if head == self.head || self.bad_head == Some(head) {
@@ -158,7 +158,7 @@ impl Cq {
         Ok(())
     }
 
-    /// The phase of the next entry.
+    /// Returns the phase of the next entry.
     pub(super) fn phase(&self) -> bool {
         self.phase
     }
@@ -177,8 +177,8 @@ impl Cq {
         }
     }
 
-    /// Fault injection: as `post` with the wrong phase, so that the host sees neither this entry
-    /// nor any after it.
+    /// Writes an entry with the wrong phase, so that the host sees neither this entry nor any after
+    /// it. This injects a fault.
     #[cold]
     pub(super) fn post_unseen(&mut self, dw0: u32, sqhd: u16, sqid: u16, cid: u16, status: Status) {
         self.phase = !self.phase;

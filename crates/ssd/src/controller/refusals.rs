@@ -1,4 +1,4 @@
-//! Rules that the host breaks: counted, and the latest remembered.
+//! Counts the rules that the host breaks, and keeps the latest.
 
 use meantime_nvme_spec::log::AsyncEventCode;
 use meantime_nvme_spec::status::{Status, StatusCode};
@@ -41,7 +41,7 @@ impl Controller {
         }
     }
 
-    /// Ends command `cid` of queue `qid` with `failure`: counts and remembers the broken rule.
+    /// Ends command `cid` of queue `qid` with `failure`. Counts and records the broken rule.
     #[cold]
     pub(super) fn fail(&mut self, qid: u16, cid: u16, Failure { status, rule }: Failure) -> Status {
         if let Some(reason) = rule {

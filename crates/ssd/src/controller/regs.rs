@@ -1,4 +1,4 @@
-//! The registers (1.4 §3.1): what hosts read.
+//! The registers that hosts read (1.4 §3.1).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use meantime_nvme_spec::soft_port::SOFT_DSTRD;
 
 use crate::config::SsdConfig;
 
-/// The registers: any thread may read them; only the controller writes.
+/// The registers. Any thread may read them, and only the controller writes them.
 pub(crate) struct RegisterFile {
     cap: u64,
     vs: u32,
@@ -26,7 +26,7 @@ impl RegisterFile {
         let cap = Cap(0)
             .with_mqes((config.max_queue_entries - 1) as u16)
             .with_cqr(true)
-            // At least one unit: with 0 the host would not wait at all.
+            // The value is at least one unit, because with 0 the host would not wait at all.
             .with_to(config.ready_timeout_ms.div_ceil(500).max(1) as u8)
             .with_dstrd(SOFT_DSTRD)
             .with_ams(CAP_AMS_WEIGHTED_ROUND_ROBIN)
@@ -44,22 +44,22 @@ impl RegisterFile {
         }
     }
 
-    /// Whether the device has left the bus.
+    /// Returns whether the device has left the bus.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The device leaves the bus.
+    /// Makes the device leave the bus.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// The device is back.
+    /// Returns the device to the bus.
     pub(super) fn set_present(&self) {
         self.gone.store(false, Ordering::Release);
     }
 
-    /// The 64-bit register at `offset`, if there is one.
+    /// Returns the 64-bit register at `offset`, if there is one.
     pub(super) fn wide(&self, offset: u32) -> Option<u64> {
         match offset {
             regs::CAP => Some(self.cap),
@@ -69,7 +69,7 @@ impl RegisterFile {
         }
     }
 
-    /// Reads a 64-bit register; all ones once the device is gone.
+    /// Reads a 64-bit register, which is all ones once the device is gone.
     pub(crate) fn read64(&self, offset: u32) -> u64 {
         if self.is_gone() {
             return u64::MAX;
@@ -80,7 +80,8 @@ impl RegisterFile {
         })
     }
 
-    /// Reads a 32-bit register; all ones once the device is gone. Reserved ones read as zero.
+    /// Reads a 32-bit register, which is all ones once the device is gone. Reserved ones read as
+    /// zero.
     pub(crate) fn read32(&self, offset: u32) -> u32 {
         if self.is_gone() {
             return regs::GONE;
@@ -109,12 +110,12 @@ impl RegisterFile {
         self.set_csts(self.csts().with_rdy(ready));
     }
 
-    /// Whether the host has shut the controller down, and CSTS reports it complete.
+    /// Returns whether the host has shut the controller down, and CSTS reports it complete.
     pub(super) fn is_shut_down(&self) -> bool {
         self.csts().shst() == shst::COMPLETE
     }
 
-    /// CSTS after a controller reset: NSSRO stays set until the host clears it.
+    /// Returns CSTS after a controller reset. NSSRO stays set until the host clears it.
     pub(super) fn disabled_csts(&self) -> Csts {
         Csts(0).with_nssro(self.csts().nssro())
     }
@@ -127,7 +128,7 @@ impl RegisterFile {
         self.cc().en()
     }
 
-    /// The values after a power cycle.
+    /// Sets the values after a power cycle.
     pub(super) fn power_on(&self) {
         self.cc.store(0, Ordering::Release);
         self.aqa.store(0, Ordering::Release);
@@ -137,8 +138,8 @@ impl RegisterFile {
     }
 }
 
-/// If the dword at `offset` is half of a 64-bit register: that register's offset, and the shift of
-/// the half in it.
+/// Returns the offset of the 64-bit register of which the dword at `offset` is a half, and the
+/// shift of the half in it. Returns `None` if there is no such register.
 pub(super) fn half_of_wide(offset: u32) -> Option<(u32, u32)> {
     offset.is_multiple_of(4).then_some((offset & !7, 8 * (offset & 4)))
 }

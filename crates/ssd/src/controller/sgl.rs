@@ -1,4 +1,4 @@
-//! Walking scatter gather lists, strictly (1.4 §4.4).
+//! Walks scatter gather lists, strictly (1.4 §4.4).
 
 use meantime_nvme_spec::sgl::{DESCRIPTOR_SIZE, SglDescriptor, SglKind, sub_type};
 use meantime_nvme_spec::status::StatusCode;
@@ -8,8 +8,8 @@ use super::outcome::{Checked, refuse_if, refused};
 use super::prp::{add, unmapped};
 use crate::hostmem::{HostMemory, Segment};
 
-/// The most descriptors of a command. A valid list needs at most one for each byte, but a circular
-/// list never ends.
+/// The maximum number of descriptors of a command. A valid list needs at most one for each byte,
+/// but a circular list never ends.
 const MAX_DESCRIPTORS: u32 = 65_536;
 
 const NOT_MAPPED: &str = "SGL descriptor to memory that is not mapped";
@@ -27,12 +27,12 @@ struct Walk<'a> {
 struct Next {
     address: u64,
     count: u32,
-    /// `Segment` or `LastSegment`.
+    /// The kind: `Segment` or `LastSegment`.
     kind: SglKind,
 }
 
-/// Collects the memory of `len` bytes of data at `sgl1` into `to`, which is cleared first.
-/// Transfers nothing.
+/// Collects the memory of `len` bytes of data at `sgl1` into `to`, which is cleared first. It
+/// transfers nothing.
 pub(super) fn gather(
     host: &HostMemory,
     sgl1: SglDescriptor,
@@ -68,8 +68,8 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Handles one descriptor; returns the segment that it points to. The kind of the segment that
-    /// it is within decides its allowed types; without one, it is in the command itself.
+    /// Handles one descriptor. Returns the segment that it points to. The kind of the segment that
+    /// contains it decides its allowed types. Without such a segment, it is in the command itself.
     fn take(
         &mut self,
         descriptor: SglDescriptor,

@@ -1,4 +1,4 @@
-//! One turn: which queues have commands, how many of them are fetched, and what is due.
+//! One turn: decides which queues have commands, how many of them are fetched, and what is due.
 
 use std::sync::atomic::Ordering;
 
@@ -16,11 +16,11 @@ impl Controller {
         if self.timed | self.arbitrated {
             return self.turn_by_clock(clock);
         }
-        // Only executed commands create timed work: without commands, nothing new is due.
+        // Only executed commands create timed work, so without commands nothing new is due.
         if self.serve_all(clock) { Turn::Worked } else { self.without_work() }
     }
 
-    /// A turn while work is due later, or not every command may be fetched.
+    /// Does a turn while work is due later, or not every command may be fetched.
     #[inline(never)]
     fn turn_by_clock<C: Clock>(&mut self, clock: &C) -> Turn {
         let mut worked = self.timed && self.expire(clock.now_ns());
@@ -47,7 +47,7 @@ impl Controller {
         if self.blocked || self.events.held_back() { Turn::Blocked } else { Turn::Idle }
     }
 
-    /// Visits every queue once. True if there were commands.
+    /// Visits every queue once. Returns true if there were commands.
     #[inline(always)]
     fn serve_all<C: Clock>(&mut self, clock: &C) -> bool {
         let mut worked = false;
@@ -55,8 +55,8 @@ impl Controller {
         let mut index = 0;
         while let Some(sq) = self.sqs.get(index) {
             let tail = sq.doorbell.load();
-            // Does not prefetch the next entry without a doorbell: that takes the line away from
-            // the host, which is about to write it (tried, no gain).
+            // This does not prefetch the next entry without a doorbell, which would take the line
+            // away from the host that is about to write it (tried without a gain).
             if tail != sq.head {
                 worked |= self.serve(index, tail, self.features.burst(), clock);
             }
@@ -65,8 +65,8 @@ impl Controller {
         worked
     }
 
-    /// Fetches and executes commands of a queue whose tail doorbell is not at its head: at most
-    /// `burst`, except on the admin queue. True if there were any.
+    /// Fetches and executes commands of a queue whose tail doorbell is not at its head, at most
+    /// `burst` except on the admin queue. Returns true if there were any.
     #[inline(always)]
     pub(super) fn serve<C: Clock>(
         &mut self,
@@ -95,8 +95,8 @@ impl Controller {
         }
     }
 
-    /// Room for completions of the commands of `sqs[index]`. Reads the head doorbell if there seems
-    /// to be none.
+    /// Returns the room for completions of the commands of `sqs[index]`. Reads the head doorbell if
+    /// there seems to be none.
     pub(super) fn room(&mut self, index: usize, wanted: u32) -> u32 {
         let cqid = self.sqs[index].cqid;
         let Some(cq) = &mut self.cqs[usize::from(cqid)] else { return 0 };
@@ -152,7 +152,7 @@ impl Controller {
     }
 
     /// Checks every doorbell, including those without a queue, and whether the host is still alive.
-    /// Called on idle turns only.
+    /// This is called on idle turns only.
     pub(crate) fn inspect(&mut self, now_ns: u64) {
         self.look_for_life(now_ns);
         for qid in 0..self.cqs.len() as u16 {
@@ -173,7 +173,7 @@ impl Controller {
         self.deliver_events();
     }
 
-    /// The time of the next due work.
+    /// Returns the time of the next due work.
     pub(crate) fn next_event_ns(&self) -> Option<u64> {
         let keep_alive = self.keep_alive_until_ns();
         let times = [

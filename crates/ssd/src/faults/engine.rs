@@ -19,9 +19,9 @@ pub(crate) struct Corruption {
 /// The faults injected into one completion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CqeFaults {
-    /// A stray completion follows.
+    /// Whether a stray completion follows.
     pub(crate) stray: bool,
-    /// It is written twice.
+    /// Whether it is written twice.
     pub(crate) duplicate: bool,
     pub(crate) wrong_phase: bool,
     /// The SQ head to report.
@@ -31,17 +31,17 @@ pub(crate) struct CqeFaults {
 /// The faults injected into one command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdict {
-    /// End with this status, unexecuted.
+    /// The status with which the command ends, without being executed.
     pub(crate) status: Option<Status>,
     pub(crate) lose: bool,
-    /// Neither executed nor completed; admin commands only.
+    /// Whether it is neither executed nor completed. This is for admin commands only.
     pub(crate) stuck: bool,
     pub(crate) late_by_ns: u64,
     pub(crate) cqe: CqeFaults,
     pub(crate) corrupt_read: Option<Corruption>,
     pub(crate) corrupt_write: Option<Corruption>,
     pub(crate) torn: bool,
-    /// For the second command of a fused pair: it is executed even if the first failed.
+    /// Whether the command, the second one of a fused pair, is executed even if the first failed.
     pub(crate) unfused: bool,
     pub(crate) fatal: bool,
     pub(crate) gone: bool,
@@ -86,7 +86,7 @@ impl Armed {
         Self { rule, rng: Rng::new(seed), seen: 0, hits: 0, since_ns: None }
     }
 
-    /// Whether the conditions about the command itself hold.
+    /// Returns whether the conditions about the command itself hold.
     fn concerns(&self, seen: &Seen) -> bool {
         let FaultRule { fault, when } = &self.rule;
         (fault.is_admin() || when.is_admin()) == seen.is_admin()
@@ -98,7 +98,7 @@ impl Armed {
                 .is_none_or(|(first, last)| seen.lbas.is_some_and(|(a, b)| a <= last && first <= b))
     }
 
-    /// Whether the fault happens now, to a command that the rule concerns.
+    /// Returns whether the fault happens now, to a command that the rule concerns.
     fn strikes(&mut self, now_ns: u64) -> bool {
         let when = &self.rule.when;
         let age_ns = now_ns.saturating_sub(*self.since_ns.get_or_insert(now_ns));
@@ -133,7 +133,7 @@ impl Faults {
         Self { plan, rules, seeds, none }
     }
 
-    /// Whether nothing is injected.
+    /// Returns whether nothing is injected.
     #[inline(always)]
     pub(crate) fn is_none(&self) -> bool {
         self.none
@@ -148,7 +148,7 @@ impl Faults {
         Ok(())
     }
 
-    /// The rules in force, and how often each has happened.
+    /// Returns the rules in force, and how often each has happened.
     pub(crate) fn hits(&self) -> Vec<FaultHits> {
         let hits =
             |armed: &Armed| FaultHits { rule: armed.rule, seen: armed.seen, hits: armed.hits };
@@ -162,11 +162,11 @@ impl Faults {
         self.none = true;
     }
 
-    /// Whether CSTS.RDY does not follow CC.EN this time.
+    /// Returns whether CSTS.RDY does not follow CC.EN this time.
     pub(crate) fn never_ready(&mut self, now_ns: u64) -> bool {
         let mut never = false;
         for armed in self.rules.iter_mut().filter(|armed| armed.rule.fault == Fault::NeverReady) {
-            // Each rule counts.
+            // Each rule counts the enabling.
             never |= armed.strikes(now_ns);
         }
         never
@@ -189,7 +189,7 @@ impl Faults {
 }
 
 impl Verdict {
-    /// Whether the command is treated normally.
+    /// Returns whether the command is treated normally.
     pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
@@ -229,7 +229,7 @@ mod tests {
         Seen { qid: 1, opcode: opcode as u8, nsid: 1, lbas: Some((lba, lba + blocks - 1)), now_ns }
     }
 
-    /// The indexes of those `commands` for which the rule strikes.
+    /// Returns the indexes of those `commands` for which the rule strikes.
     fn struck(when: When, commands: impl Iterator<Item = Seen>) -> Vec<usize> {
         let rule = FaultRule { fault: Fault::LostCompletion, when };
         let mut faults = Faults::new(FaultPlan { seed: 1, ..FaultPlan::only(rule) });

@@ -1,8 +1,9 @@
 //! Fault injection.
 //!
-//! A [`FaultPlan`] consists of rules: each a [`Fault`] and [`When`] it happens. It is written in
-//! Rust, as a TOML text ([`FaultPlan::parse`]; docs/faults.md lists every key), or rule by rule
-//! while the SSD runs ([`FaultControl`](crate::FaultControl)).
+//! A [`FaultPlan`] consists of rules. Each rule is a [`Fault`], with a [`When`] that says to which
+//! commands it happens. A plan is written in Rust, as a TOML text ([`FaultPlan::parse`];
+//! docs/faults.md lists every key), or rule by rule while the SSD runs
+//! ([`FaultControl`](crate::FaultControl)).
 
 mod engine;
 mod names;

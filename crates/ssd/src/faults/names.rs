@@ -4,7 +4,7 @@ use meantime_nvme_spec::status::StatusCode;
 
 use super::rule::{OpcodeSet, commands};
 
-/// An hour, the longest time in a plan: sums stay far from overflow.
+/// An hour, which is the longest time in a plan. It keeps sums far from overflow.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Joins the specification's words: `Unrecovered Read Error` becomes `unrecovered-read-error`.
@@ -13,7 +13,7 @@ pub(super) fn kebab(words: &str) -> String {
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
 }
 
-/// Whether both are the same name, regardless of separators and capitalisation.
+/// Returns whether both are the same name, regardless of separators and capitalisation.
 fn same(a: &str, b: &str) -> bool {
     fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
         text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase())
@@ -21,7 +21,7 @@ fn same(a: &str, b: &str) -> bool {
     letters(a).eq(letters(b))
 }
 
-/// The status code with this name in the specification.
+/// Returns the status code with this name in the specification.
 pub(super) fn status_code(name: &str) -> Result<StatusCode, String> {
     let found = StatusCode::ALL.iter().copied().find(|code| same(code.name(), name));
     found.ok_or_else(|| {
@@ -41,7 +41,7 @@ pub(super) fn status_code(name: &str) -> Result<StatusCode, String> {
     })
 }
 
-/// The set of the opcodes with these names.
+/// Returns the set of the opcodes with these names.
 pub(super) fn opcodes<'a>(names: impl Iterator<Item = &'a str>) -> Result<OpcodeSet, String> {
     let mut set: Option<OpcodeSet> = None;
     for name in names {
@@ -73,7 +73,7 @@ fn all_opcodes() -> String {
 
 const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000)];
 
-/// Parses `250ns`, `5us`, `3ms`, `2s`.
+/// Parses a time such as `250ns`, `5us`, `3ms` or `2s`.
 pub(crate) fn parse_ns(text: &str) -> Result<u64, String> {
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -84,7 +84,7 @@ pub(crate) fn parse_ns(text: &str) -> Result<u64, String> {
     })
 }
 
-/// Formats a time as [`parse_ns`] reads it.
+/// Formats a time so that [`parse_ns`] can read it.
 pub(super) fn text_of_ns(ns: u64) -> String {
     let (unit, divisor) = UNITS
         .iter()

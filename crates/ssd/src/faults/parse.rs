@@ -12,10 +12,10 @@ use super::rule::{FAULTS, Fault, FaultRule, When};
 use super::{FaultPlan, FaultRules};
 use crate::error::SsdError;
 
-/// Limit of a plan's file, in bytes: a real plan has a few lines.
+/// Limit of a plan's file, in bytes. A real plan has a few lines.
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
-/// The names of all faults.
+/// Returns the names of all faults.
 fn names() -> String {
     FAULTS.map(|(name, _)| name).join(", ")
 }
@@ -39,7 +39,8 @@ impl FaultPlan {
     /// Reads the plan in the file `path`.
     ///
     /// # Errors
-    /// [`SsdError::Io`] if it cannot be read; otherwise as [`FaultPlan::parse`], with the path.
+    /// [`SsdError::Io`] if the file cannot be read; [`SsdError::FaultPlan`], which names the path,
+    /// the line, the key and the values allowed.
     pub fn read(path: &Path) -> Result<Self, SsdError> {
         let failed = |source| SsdError::Io {
             path: path.to_owned(),
@@ -202,7 +203,7 @@ impl Keys<'_> {
         Ok(flag.unwrap_or(false))
     }
 
-    /// A value that the fault requires.
+    /// Returns a value that the fault requires, or the problem if it is missing.
     fn needed<T>(&self, key: &str, value: Option<T>, example: &str) -> Result<T, Problem> {
         value.ok_or_else(|| (key.to_owned(), format!("is missing; e.g. {example}")))
     }
@@ -215,7 +216,7 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// `7`, `0-7`.
+/// Parses a range such as `7` or `0-7`.
 fn range(text: &str) -> Result<(u64, u64), String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let pair = number(first.trim()).zip(number(last.trim()));

@@ -2,11 +2,11 @@
 
 use super::rule::FaultRule;
 
-/// The most rules of a plan: every command is tested against each.
+/// The maximum number of rules of a plan. Every command is tested against each.
 pub const FAULT_RULES_MAX: usize = 32;
 
-/// Which faults to inject, and how often. The default injects none. The same seed and the same
-/// commands give the same faults.
+/// The faults to inject, and how often. The default injects none. The same seed and the same
+/// commands result in the same faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultPlan {
     /// Seed of the random choices.
@@ -19,16 +19,16 @@ impl FaultPlan {
     /// No faults.
     pub const NONE: Self = Self { seed: 0, rules: FaultRules::NONE };
 
-    /// The plan of one rule.
+    /// Returns the plan of one rule.
     #[must_use]
     pub const fn only(rule: FaultRule) -> Self {
         Self::NONE.with(rule)
     }
 
-    /// The plan with another rule.
+    /// Returns the plan with another rule.
     ///
     /// # Panics
-    /// If it has [`FAULT_RULES_MAX`] rules.
+    /// Panics if it has [`FAULT_RULES_MAX`] rules.
     #[must_use]
     pub const fn with(mut self, rule: FaultRule) -> Self {
         let mut free = 0;
@@ -39,7 +39,7 @@ impl FaultPlan {
         self
     }
 
-    /// Whether it injects nothing.
+    /// Returns whether it injects nothing.
     #[must_use]
     pub fn is_none(&self) -> bool {
         self.rules == FaultRules::NONE
@@ -52,8 +52,8 @@ impl Default for FaultPlan {
     }
 }
 
-/// The rules of a plan, at most [`FAULT_RULES_MAX`]. (Without heap memory, so that a plan can be a
-/// constant.)
+/// The rules of a plan, at most [`FAULT_RULES_MAX`]. They use no heap memory, so that a plan can be
+/// a constant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FaultRules {
     slots: [Option<FaultRule>; FAULT_RULES_MAX],
@@ -66,14 +66,14 @@ impl FaultRules {
     /// Adds `rule`.
     ///
     /// # Errors
-    /// [`TooManyRules`].
+    /// [`TooManyRules`] if the plan is full.
     pub fn push(&mut self, rule: FaultRule) -> Result<(), TooManyRules> {
         let slot = self.slots.iter_mut().find(|slot| slot.is_none()).ok_or(TooManyRules)?;
         *slot = Some(rule);
         Ok(())
     }
 
-    /// The rules, in order.
+    /// Returns the rules, in order.
     pub fn iter(&self) -> impl Iterator<Item = &FaultRule> {
         self.slots.iter().flatten()
     }
@@ -85,7 +85,7 @@ impl std::fmt::Debug for FaultRules {
     }
 }
 
-/// There is no room for another rule.
+/// The error that there is no room for another rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there are {FAULT_RULES_MAX} fault rules already, which is the most; clear them first")]
 pub struct TooManyRules;

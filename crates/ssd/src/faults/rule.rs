@@ -14,7 +14,7 @@ use super::names::{kebab, text_of_ns};
 pub enum Fault {
     /// The command ends with this status, unexecuted.
     Status(Status),
-    /// The command is executed; its completion is never written.
+    /// The command is executed, and its completion is never written.
     LostCompletion,
     /// Its completion is delayed by this time, in ns.
     LateCompletion(u64),
@@ -22,17 +22,17 @@ pub enum Fault {
     DuplicateCqe,
     /// Its completion is followed by one with a CID that is not outstanding.
     StrayCqe,
-    /// Its completion has the wrong phase tag: the host never sees it, nor any later one of that
+    /// Its completion has the wrong phase tag, so the host never sees it, nor any later one of that
     /// queue.
     WrongPhase,
     /// Its completion reports this SQ head.
     WrongSqhd(u16),
-    /// This number of consecutive bits of the data read is flipped; status success.
+    /// This number of consecutive bits of the data read is flipped. The status is success.
     CorruptRead(u32),
-    /// This number of bits of the data stored is flipped; status success.
+    /// This number of bits of the data stored is flipped. The status is success.
     CorruptWrite(u32),
     /// A power cut may leave only the first bytes of the write, below AWUPF and within a block.
-    /// Affects only data in a volatile write cache.
+    /// This affects only data in a volatile write cache.
     TornWrite,
     /// The second command of a fused pair is executed although the first has failed.
     Unfused,
@@ -40,7 +40,7 @@ pub enum Fault {
     FatalStatus,
     /// The device leaves the bus instead of fetching the command.
     SurpriseRemoval,
-    /// CSTS.RDY does not follow CC.EN. (The conditions count enablings.)
+    /// CSTS.RDY does not follow CC.EN. The conditions count how often CC.EN is set.
     NeverReady,
     /// Admin commands are delayed by this time, in ns.
     SlowAdmin(u64),
@@ -69,14 +69,14 @@ pub(super) const FAULTS: [(&str, Fault); 16] = [
 ];
 
 impl Fault {
-    /// Its name in a plan.
+    /// Returns its name in a plan.
     #[must_use]
     pub fn name(&self) -> &'static str {
         let same = |fault: &Self| discriminant(fault) == discriminant(self);
         FAULTS.iter().find(|(_, fault)| same(fault)).map_or("", |(name, _)| name)
     }
 
-    /// Whether it affects admin commands only.
+    /// Returns whether it affects admin commands only.
     pub(super) const fn is_admin(&self) -> bool {
         matches!(self, Self::SlowAdmin(_) | Self::StuckAdmin)
     }
@@ -90,7 +90,7 @@ pub struct OpcodeSet {
 }
 
 impl OpcodeSet {
-    /// These I/O commands.
+    /// Returns the set of these I/O commands.
     #[must_use]
     pub const fn io(opcodes: &[IoOpcode]) -> Self {
         let (mut set, mut i) = (Self::empty(false), 0);
@@ -101,7 +101,7 @@ impl OpcodeSet {
         set
     }
 
-    /// These admin commands.
+    /// Returns the set of these admin commands.
     #[must_use]
     pub const fn admin(opcodes: &[AdminOpcode]) -> Self {
         let (mut set, mut i) = (Self::empty(true), 0);
@@ -121,12 +121,12 @@ impl OpcodeSet {
         self
     }
 
-    /// Whether it is a set of admin commands.
+    /// Returns whether it is a set of admin commands.
     pub(super) fn is_admin(&self) -> bool {
         self.admin
     }
 
-    /// Whether `opcode` is among them.
+    /// Returns whether `opcode` is among them.
     pub(super) fn contains(&self, opcode: u8) -> bool {
         self.bits[usize::from(opcode >> 6)] & 1 << (opcode & 63) != 0
     }
@@ -137,7 +137,7 @@ impl OpcodeSet {
     }
 }
 
-/// The name and the opcode of every I/O command, or of every admin command.
+/// Returns the name and the opcode of every I/O command, or of every admin command.
 pub(super) fn commands(admin: bool) -> impl Iterator<Item = (String, u8)> {
     let io = IoOpcode::ALL.iter().map(|opcode| (opcode.name(), *opcode as u8));
     let admins = AdminOpcode::ALL.iter().map(|opcode| (opcode.name(), *opcode as u8));
@@ -154,22 +154,22 @@ impl fmt::Debug for OpcodeSet {
 /// The conditions of a rule, which all have to hold. The default is every I/O command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct When {
-    /// Only these commands.
+    /// The rule applies only to these commands.
     pub opcodes: Option<OpcodeSet>,
-    /// Only of this namespace.
+    /// The rule applies only to commands of this namespace.
     pub nsid: Option<u32>,
-    /// Only commands that overlap these logical blocks, the first and the last. Commands without
-    /// blocks of their own (flush, dataset management) never do.
+    /// The rule applies only to commands that overlap these logical blocks, from the first to the
+    /// last. Commands without blocks of their own (flush, dataset management) never do.
     pub lbas: Option<(u64, u64)>,
-    /// Only of this submission queue; 0 is the admin queue.
+    /// The rule applies only to commands of this submission queue; 0 is the admin queue.
     pub queue: Option<u16>,
     /// Probability, in parts per million.
     pub probability_ppm: u32,
-    /// Only every nth of the commands that the conditions above hold for.
+    /// The rule applies only to every nth of the commands for which the conditions above hold.
     pub every: u64,
     /// The number of the first of them, counted from 1.
     pub from: u64,
-    /// The most times that the fault happens.
+    /// The maximum number of times that the fault happens.
     pub times: Option<u64>,
     /// Earliest time after the rule first saw a command, in ns.
     pub after_ns: u64,
@@ -195,7 +195,7 @@ impl When {
     /// The next I/O command, once.
     pub const ONCE: Self = Self { times: Some(1), ..Self::ALWAYS };
 
-    /// Whether the conditions are about admin commands.
+    /// Returns whether the conditions are about admin commands.
     pub(super) fn is_admin(&self) -> bool {
         self.queue == Some(0) || self.opcodes.is_some_and(|set| set.is_admin())
     }
@@ -217,7 +217,7 @@ pub struct FaultRule {
 }
 
 impl FaultRule {
-    /// A rule for `fault` under the conditions `when`.
+    /// Returns a rule for `fault` under the conditions `when`.
     #[must_use]
     pub const fn new(fault: Fault, when: When) -> Self {
         Self { fault, when }
@@ -229,13 +229,13 @@ impl FaultRule {
 pub struct FaultHits {
     /// The rule.
     pub rule: FaultRule,
-    /// Commands that its conditions held for, regardless of probability and number.
+    /// The number of commands for which its conditions held, regardless of probability and number.
     pub seen: u64,
     /// How often it has happened.
     pub hits: u64,
 }
 
-/// As [`FaultRule::parse_line`](FaultRule::parse_line) reads it.
+/// Formats a rule so that [`FaultRule::parse_line`](FaultRule::parse_line) can read it.
 impl fmt::Display for FaultRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.fault.name())?;

@@ -1,8 +1,8 @@
 //! The layout of the function's base address registers.
 //!
-//! BAR0: the registers, then the doorbells with the word that says whether the thread has parked,
-//! in whole pages that can be mapped. BAR4: the MSI-X table, and the pending bits in a page of
-//! their own. They are not in BAR0, so none of them shares a page with mapped memory.
+//! BAR0 has the registers, then the doorbells with the word that says whether the thread has
+//! parked, in whole pages that can be mapped. BAR4 has the MSI-X table, and the pending bits in a
+//! page of their own. They are not in BAR0, so none of them shares a page with mapped memory.
 
 use meantime_nvme_spec::pci::MSIX_ENTRY_BYTES;
 use meantime_nvme_spec::regs;
@@ -31,22 +31,22 @@ impl Bars {
         Self { queues, vectors, bar0_bytes, msix_bytes }
     }
 
-    /// The mappable part of BAR0: its offset and its length in bytes.
+    /// Returns the mappable part of BAR0: its offset and its length in bytes.
     pub(super) fn mappable(&self) -> (u64, u64) {
         (u64::from(regs::DOORBELLS), doorbell_bytes(self.queues))
     }
 
-    /// Size of the MSI-X table in bytes.
+    /// Returns the size of the MSI-X table in bytes.
     pub(super) fn table_bytes(&self) -> usize {
         usize::from(self.vectors) * MSIX_ENTRY_BYTES as usize
     }
 
-    /// Offset of the pending bits in BAR4.
+    /// Returns the offset of the pending bits in BAR4.
     pub(super) fn pba_offset(&self) -> u64 {
         (self.table_bytes() as u64).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Offset in BAR0 of the word that says whether the thread has parked.
+    /// Returns the offset in BAR0 of the word that says whether the thread has parked.
     pub(super) fn parked_offset(&self) -> u32 {
         regs::DOORBELLS + u32::from(self.queues) * 2 * (4 << SOFT_DSTRD)
     }

@@ -12,10 +12,10 @@ use zerocopy::IntoBytes as _;
 
 use super::bars::Bars;
 
-/// PCI vendor: Red Hat, as of most virtual PCI functions.
+/// The PCI vendor, which is Red Hat, as for most virtual PCI functions.
 pub const VENDOR_ID: u16 = 0x1b36;
-/// PCI device: unassigned under that vendor. Not QEMU's 0010h, for which drivers have workarounds
-/// that are not needed here.
+/// The PCI device, which is unassigned under that vendor. It is not QEMU's 0010h, for which drivers
+/// have workarounds that are not needed here.
 pub const DEVICE_ID: u16 = 0x4d54;
 
 /// Offsets of the capabilities, in the order of their list.
@@ -29,7 +29,7 @@ mod at {
 /// Offset of the control and status register in the power management capability (PCI PM 1.2
 /// §3.2.4).
 const PMCSR: usize = at::PM + 4;
-/// No_Soft_Reset: nothing is lost between D3hot and D0.
+/// No_Soft_Reset says that nothing is lost between D3hot and D0.
 const NO_SOFT_RESET: u8 = 1 << 3;
 /// PowerState.
 const POWER_STATE: u8 = 0b11;
@@ -42,7 +42,7 @@ const INITIATE_FLR: u8 = 1 << 7;
 /// The configuration space.
 pub(super) struct ConfigSpace {
     bytes: [u8; EXPRESS_CONFIG_BYTES],
-    /// A bit for each writable bit.
+    /// The writable bits, which are set here.
     writable: [u8; EXPRESS_CONFIG_BYTES],
     power_on: Box<[u8; EXPRESS_CONFIG_BYTES]>,
 }
@@ -50,9 +50,9 @@ pub(super) struct ConfigSpace {
 /// The effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrote {
-    /// None.
+    /// The write has no effect.
     Plain,
-    /// Function level reset.
+    /// The write resets the function.
     FunctionReset,
 }
 
@@ -71,7 +71,7 @@ impl ConfigSpace {
         space.put(0x2c, &VENDOR_ID.to_le_bytes());
         space.put(0x2e, &DEVICE_ID.to_le_bytes());
         space.put(offset::CAPABILITIES, &[at::PM as u8]);
-        // The bits that matter, and Parity Error Response and SERR# Enable.
+        // These are the bits that matter, and Parity Error Response and SERR# Enable.
         let command =
             command::MEMORY | command::BUS_MASTER | command::INTX_DISABLE | 1 << 6 | 1 << 8;
         space.allow(offset::COMMAND, &command.to_le_bytes());
@@ -80,7 +80,7 @@ impl ConfigSpace {
         space.allow(offset::INTERRUPT_LINE, &[0xff]);
         for (bar, bytes) in [(0, bars.bar0_bytes), (4, bars.msix_bytes)] {
             let at = offset::BAR0 + bar * 4;
-            // Memory, 64-bit, not prefetchable.
+            // The region is in memory, 64-bit, and not prefetchable.
             space.put(at, &[0b0100]);
             space.allow(at, &(!(bytes - 1)).to_le_bytes());
         }
@@ -90,7 +90,7 @@ impl ConfigSpace {
     }
 
     fn add_capabilities(&mut self, bars: &Bars) {
-        // Version 3, D0 and D3hot only.
+        // The capability has version 3, with D0 and D3hot only.
         self.put(
             at::PM,
             &[capability::POWER_MANAGEMENT, at::MSIX as u8, 0x03, 0x00, NO_SOFT_RESET, 0, 0, 0],
@@ -121,8 +121,8 @@ impl ConfigSpace {
         };
         self.put(at::PARKING, parking.as_bytes());
 
-        // An endpoint of version 2: function level reset, role-based error reporting; 8 GT/s by 4
-        // lanes, up.
+        // The function is an endpoint of version 2, with function level reset and role-based error
+        // reporting. Its link has 8 GT/s by 4 lanes, and is up.
         self.put(at::EXPRESS, &[capability::EXPRESS, 0, 0x02, 0x00]);
         self.put(at::EXPRESS + 0x04, &0x1000_8000u32.to_le_bytes());
         self.put(DEVICE_CONTROL, &0x2000u16.to_le_bytes());
@@ -130,7 +130,7 @@ impl ConfigSpace {
         self.put(at::EXPRESS + 0x12, &0x0043u16.to_le_bytes());
         self.put(at::EXPRESS + 0x2c, &0x0000_000eu32.to_le_bytes());
         self.put(at::EXPRESS + 0x30, &0x0003u16.to_le_bytes());
-        // Error reporting, relaxed ordering, no snoop, read request size.
+        // These are error reporting, relaxed ordering, no snoop and read request size.
         self.allow(DEVICE_CONTROL, &0x781fu16.to_le_bytes());
         self.allow(at::EXPRESS + 0x10, &0x00c3u16.to_le_bytes());
     }
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(dword(&space, 0), 0x4d54_1b36);
         assert_eq!(dword(&space, 8), 0x0108_0200);
         assert_eq!(dword(&space, 4), 0x0010_0000);
-        // No INTx.
+        // There is no INTx.
         assert_eq!(dword(&space, 0x3c), 0);
         let found: Vec<_> = capabilities(&space.bytes).collect();
         assert_eq!(found, [(0x40, 0x01), (0x50, 0x11), (0x60, 0x09), (0x80, 0x10)]);
@@ -218,8 +218,8 @@ mod tests {
         for at in (0x10..0x28).step_by(4) {
             space.write(at, &[0xff; 4]);
         }
-        // 4 KiB of registers and 5 pages of doorbells in 32 KiB; a table of 1,040 bytes and a page
-        // of pending bits in 8 KiB.
+        // BAR0 has 4 KiB of registers and 5 pages of doorbells in 32 KiB. BAR4 has a table of 1,040
+        // bytes and a page of pending bits in 8 KiB.
         assert_eq!((dword(&space, 0x10), dword(&space, 0x14)), (0xffff_8004, 0xffff_ffff));
         assert_eq!((dword(&space, 0x18), dword(&space, 0x1c)), (0, 0));
         assert_eq!((dword(&space, 0x20), dword(&space, 0x24)), (0xffff_e004, 0xffff_ffff));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(dword(&space, 4), 0x0010_0546);
         space.write(0x52, &[0xff; 2]);
         assert_eq!(dword(&space, 0x50) >> 16, 0xc040);
-        // D1 and D2 do not exist; D3hot does.
+        // D1 and D2 do not exist, but D3hot does.
         space.write(0x44, &[1]);
         assert_eq!(dword(&space, 0x44), 0x08);
         space.write(0x44, &[3]);

@@ -1,4 +1,4 @@
-//! A client's connection: whole messages in, whole replies out, without blocking.
+//! A client's connection. It receives whole messages and sends whole replies, without blocking.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -39,7 +39,7 @@ pub(super) enum Received {
 pub(super) struct Connection {
     stream: OwnedFd,
     header: [u8; HEADER_BYTES],
-    /// Bytes of the message received, including the header's.
+    /// The number of bytes of the message that were received, including the header's.
     have: usize,
     body: Vec<u8>,
     fds: Vec<OwnedFd>,
@@ -50,7 +50,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A connection on a non-blocking stream.
+    /// Creates a connection on a non-blocking stream.
     pub(super) fn new(stream: OwnedFd) -> Self {
         Self {
             stream,
@@ -68,14 +68,14 @@ impl Connection {
         &self.stream
     }
 
-    /// The events to poll for: while the client does not take its reply, nothing more is read from
-    /// it.
+    /// Returns the events to poll for. While the client does not take its reply, nothing more is
+    /// read from it.
     pub(super) fn interest(&self) -> PollFlags {
         if self.reply.is_some() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Continues reading. Never reads beyond the end of a message, so descriptors belong to the
-    /// message whose bytes they came with.
+    /// Continues reading. It never reads beyond the end of a message, so descriptors belong to the
+    /// message with whose bytes they came.
     pub(super) fn receive(&mut self) -> Received {
         if let Err(error) = self.flush() {
             return Received::End(format!("it cannot be written to: {error}"));
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// The length of the message according to its header.
+    /// Returns the length of the message according to its header.
     fn length(&self) -> usize {
         let Ok(header) = Header::read_from_bytes(&self.header) else { return 0 };
         header.bytes.get() as usize

@@ -12,10 +12,10 @@ use super::mapping::{ClientMemory, PAGE_BYTES};
 use super::message::{Refused, invalid, lacks_room, refuse_if, refused};
 use crate::port::FunctionPort;
 
-/// Most DMA mappings of a client.
+/// The maximum number of DMA mappings of a client.
 pub(super) const MAX_DMA_MAPS: usize = 1024;
 
-/// Magic number of a FUSE file system (statfs(2)): the client could leave its page faults
+/// Magic number of a FUSE file system (statfs(2)), whose page faults the client could leave
 /// unanswered.
 const FUSE_SUPER_MAGIC: i64 = 0x6573_5546;
 
@@ -24,7 +24,7 @@ const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
 /// The client's mappings.
 pub(super) struct DmaTable {
-    /// Sorted by address.
+    /// The mappings, sorted by address.
     maps: Vec<Mapping>,
     alarm: Arc<OwnedFd>,
 }
@@ -32,8 +32,8 @@ pub(super) struct DmaTable {
 struct Mapping {
     iova: u64,
     len: u64,
-    /// `None`: the controller cannot access it. Held here until the controller has released it, so
-    /// that the server's thread unmaps it.
+    /// The mapped memory, or `None` if the controller cannot access it. It is held here until the
+    /// controller has released it, so that the server's thread unmaps it.
     memory: Option<Arc<ClientMemory>>,
 }
 
@@ -44,18 +44,18 @@ impl Mapping {
 }
 
 impl DmaTable {
-    /// An empty table. `alarm`, an eventfd, is signalled when a client's file turns out to have
-    /// shrunk.
+    /// Creates an empty table. `alarm`, an eventfd, is signalled when a client's file turns out to
+    /// have shrunk.
     pub(super) fn new(alarm: Arc<OwnedFd>) -> Self {
         Self { maps: Vec::new(), alarm }
     }
 
-    /// The eventfd to signal.
+    /// Returns the eventfd to signal.
     pub(super) fn alarm(&self) -> &Arc<OwnedFd> {
         &self.alarm
     }
 
-    /// DMA_MAP. Returns the reason if the controller cannot access the memory: without a
+    /// Executes DMA_MAP. Returns the reason if the controller cannot access the memory. Without a
     /// descriptor, or without permission both to read and to write, the mapping is recorded, but
     /// accesses to it fail.
     pub(super) fn map(
@@ -134,8 +134,8 @@ impl DmaTable {
         Ok(memory)
     }
 
-    /// DMA_UNMAP: everything, or the range of the request, in one mapping or several. Returns the
-    /// number of bytes. After the return they are not accessed again.
+    /// Executes DMA_UNMAP for everything, or for the range of the request, in one mapping or
+    /// several. Returns the number of bytes. After the return they are not accessed again.
     pub(super) fn unmap(
         &mut self,
         port: &dyn FunctionPort,
@@ -160,7 +160,7 @@ impl DmaTable {
                 match port.unmap_dma(map.iova) {
                     // An earlier request that timed out may have been executed after all.
                     Ok(()) | Err(PortError::NotMapped) => {}
-                    // The mapping stays, and with it the memory.
+                    // The mapping stays, and so does the memory.
                     Err(error) => return Err(error.into()),
                 }
             }
@@ -169,7 +169,7 @@ impl DmaTable {
         Ok(unmapped)
     }
 
-    /// The mappings within `len` bytes from `iova`, all of them whole.
+    /// Returns the mappings within `len` bytes from `iova`, all of them whole.
     fn within(&self, iova: u64, len: u64) -> Result<std::ops::Range<usize>, Refused> {
         let end = iova.checked_add(len).filter(|_| len > 0);
         let end = end.ok_or_else(|| invalid("DMA_UNMAP: no such range"))?;

@@ -1,4 +1,4 @@
-//! The PCI function as one client uses it: from a message to its reply.
+//! The PCI function as one client uses it. It answers each message with a reply.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -26,7 +26,7 @@ use crate::port::FunctionPort;
 /// BAR4, which has the MSI-X table and its pending bits.
 const BAR4: u32 = region::BAR0 + 4;
 
-/// Offset of the dword with the mask bit in an MSI-X table entry; after power-on the bit is set
+/// Offset of the dword with the mask bit in an MSI-X table entry. After power-on the bit is set
 /// (PCI 3.0 §6.8.2.9).
 const VECTOR_CONTROL_AT: usize = 12;
 
@@ -46,11 +46,11 @@ pub struct Function {
 }
 
 impl Function {
-    /// The function as after power-on, for a new client. `alarm`, an eventfd, is signalled when
-    /// memory that the client has mapped is gone; the client must then be disconnected.
+    /// Returns the function as after power-on, for a new client. `alarm`, an eventfd, is signalled
+    /// when memory that the client has mapped is gone. The client must then be disconnected.
     ///
     /// # Errors
-    /// If there is no memory for the doorbells, or the SSD does not answer.
+    /// Fails if there is no memory for the doorbells, or if the SSD does not answer.
     pub fn plug(port: Arc<dyn FunctionPort>, alarm: Arc<OwnedFd>) -> io::Result<Self> {
         let queues = u16::try_from(port.doorbells().len() / 2).map_err(io::Error::other)?;
         let bars = Bars::new(queues, port.vectors());
@@ -73,14 +73,14 @@ impl Function {
         Ok(function)
     }
 
-    /// Takes the function away from its client: after the return the client's memory and eventfds
+    /// Takes the function away from its client. After the return the client's memory and eventfds
     /// are not accessed any more, and none of its state is kept.
     ///
     /// # Errors
-    /// If the SSD does not answer; the caller tries again.
+    /// Fails if the SSD does not answer. The caller then tries again.
     pub fn unplug(&mut self) -> io::Result<()> {
         self.vectors.drain();
-        // Not in the shared pages, which the client may keep and write to.
+        // The new doorbells are not in the shared pages, which the client may keep and write to.
         let doorbells = meantime_nvme_spec::soft_port::Doorbells::new(self.bars.queues);
         self.port.power_cycle(doorbells).map_err(io::Error::other)?;
         self.port.set_napping(false);
@@ -89,23 +89,23 @@ impl Function {
         Ok(())
     }
 
-    /// Whether the connection has to end: there is no common protocol.
+    /// Returns whether the connection has to end, because there is no common protocol.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// The refusal of the last message, if it was refused: command, errno and reason.
+    /// Returns the refusal of the last message, if it was refused: command, errno and reason.
     pub(crate) fn take_refusal(&mut self) -> Option<(Command, Errno, &'static str)> {
         self.refusal.take()
     }
 
-    /// A remark on the last message, which was not refused.
+    /// Returns a remark on the last message, which was not refused.
     pub(crate) fn take_note(&mut self) -> Option<String> {
         self.note.take()
     }
 
-    /// Executes `message`. `None` if it wants no reply.
+    /// Executes `message`. Returns `None` if it wants no reply.
     pub fn answer(&mut self, message: Message) -> Option<Reply> {
         let header = message.header;
         let flags = Flags(header.flags.get());
@@ -151,7 +151,7 @@ impl Function {
             Command::RegionRead => self.region_read(body),
             Command::RegionWrite => self.region_write(body),
             Command::DmaMap => self.dma_map(body, message.fds),
-            // SPDK's host sends the descriptor again; it is closed.
+            // SPDK's host sends the descriptor again, which is closed.
             Command::DmaUnmap => {
                 let request: DmaUnmap = parse_all(body)?;
                 let len = self.dma.unmap(&*self.port, &request)?;
@@ -185,7 +185,7 @@ impl Function {
         }))
     }
 
-    /// Size of a region in bytes; 0 if it does not exist.
+    /// Returns the size of a region in bytes, or 0 if it does not exist.
     fn region_bytes(&self, index: u32) -> u64 {
         match index {
             region::BAR0 => self.bars.bar0_bytes,
@@ -195,9 +195,9 @@ impl Function {
         }
     }
 
-    /// A client whose `argsz` suffices gets the capabilities, with the doorbells' descriptor.
-    /// Others get the length needed, and ask again. (QEMU expects the capability's offset in that
-    /// first reply.)
+    /// Returns a region's information. A client whose `argsz` suffices gets the capabilities, with
+    /// the doorbells' descriptor. Others get the length needed, and ask again. (QEMU expects the
+    /// capability's offset in that first reply.)
     fn region_info(&self, body: &[u8]) -> Result<Answer, Refused> {
         // SPDK's host sends its whole buffer.
         let (request, _) = parse::<RegionInfo>(body)?;
@@ -242,7 +242,7 @@ impl Function {
         Ok(answer)
     }
 
-    /// The range of an access, checked.
+    /// Returns the checked range of an access.
     fn access(&self, request: &RegionAccess) -> Result<(usize, usize), Refused> {
         let (offset, count) = (request.offset.get(), request.count.get());
         let most = self.agreed.map_or(0, |agreed| agreed.max_data_xfer_bytes);
@@ -269,7 +269,7 @@ impl Function {
         let data = &mut answer.body[at..];
         match request.region.get() {
             region::CONFIG => self.config.read(offset, data),
-            // Everything but the table reads as zeroes: no interrupt is ever pending.
+            // Everything but the table reads as zeroes, because no interrupt is ever pending.
             BAR4 => {
                 if let Some(table) = self.msix_table.get(offset..offset + count) {
                     data.copy_from_slice(table);
@@ -318,7 +318,7 @@ impl Function {
         Ok(Answer::default())
     }
 
-    /// Function level reset: mappings and eventfds stay.
+    /// Resets the function. Mappings and eventfds stay.
     fn reset(&mut self) -> Result<(), Refused> {
         self.port.reset_function()?;
         self.config.reset();

@@ -1,4 +1,4 @@
-//! VERSION: the first message, and its limits.
+//! The first message, VERSION, and its limits.
 
 use meantime_nvme_spec::vfio_user::{
     DEFAULT_MAX_DATA_XFER_BYTES, DEFAULT_MAX_MSG_FDS, VERSION_MAJOR, VERSION_MINOR, Version,
@@ -18,9 +18,9 @@ const JSON_BYTES_MAX: usize = 4096;
 /// The client's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Agreed {
-    /// Most descriptors that it accepts in one message.
+    /// The maximum number of descriptors that it accepts in one message.
     pub(super) max_msg_fds: u64,
-    /// Most data in a message in either direction, in bytes.
+    /// The maximum of data in a message in either direction, in bytes.
     pub(super) max_data_xfer_bytes: u32,
     /// Whether it checks if the SSD's thread has parked, and wakes it.
     pub(super) wakes: bool,
@@ -47,7 +47,8 @@ pub(super) fn agree(body: &[u8]) -> Result<(Agreed, Answer), Refused> {
             "write_multiple": false,
         }
     });
-    // Sent only to clients that know it: others warn (QEMU: "spurious capabilities").
+    // This is sent only to clients that know it, because others warn (QEMU: "spurious
+    // capabilities").
     if agreed.wakes {
         limits["capabilities"]["meantime_parking"] = true.into();
     }

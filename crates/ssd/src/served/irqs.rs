@@ -28,7 +28,7 @@ impl Vectors {
         Self((0..count).map(|_| Vector::default()).collect())
     }
 
-    /// DEVICE_GET_IRQ_INFO.
+    /// Executes DEVICE_GET_IRQ_INFO.
     pub(super) fn info(&self, request: &IrqInfo) -> Result<IrqInfo, Refused> {
         refuse_if(lacks_room::<IrqInfo>(request.argsz), "DEVICE_GET_IRQ_INFO: argsz is too small")?;
         let index = request.index.get();
@@ -44,7 +44,7 @@ impl Vectors {
         })
     }
 
-    /// DEVICE_SET_IRQS, with the data and the descriptors that came with it.
+    /// Executes DEVICE_SET_IRQS, with the data and the descriptors that came with it.
     pub(super) fn set(
         &mut self,
         port: &dyn FunctionPort,
@@ -63,7 +63,7 @@ impl Vectors {
         let there = if index == irq::MSIX { self.0.len() as u64 } else { 0 };
         let beyond = u64::from(start) + u64::from(count) > there;
         refuse_if(beyond, "DEVICE_SET_IRQS: beyond the last vector")?;
-        // Checked just above: within the vectors.
+        // The range was checked just above, and is within the vectors.
         let range = start as usize..start as usize + count as usize;
         let expected = if kind == irq::SET_DATA_BOOL { range.len() } else { 0 };
         let why = "DEVICE_SET_IRQS: not as much data as there are vectors";
@@ -133,7 +133,7 @@ impl Vectors {
             self.apply(port, vector)?;
         }
         let v = &self.0[vector];
-        // Interrupts are not counted while masked: a spurious one is harmless.
+        // Interrupts are not counted while they are masked, because a spurious one is harmless.
         if action != irq::SET_ACTION_MASK
             && let Some(event) = &v.event
             && sys::is_writable(event)
@@ -147,7 +147,7 @@ impl Vectors {
     fn apply(&self, port: &dyn FunctionPort, vector: usize) -> Result<(), Refused> {
         let v = &self.0[vector];
         let event = v.event.as_ref().filter(|_| !v.masked).map(Arc::clone);
-        // There are at most 2,048.
+        // There are at most 2,048 vectors.
         Ok(port.set_vector(vector as u16, event.map(Into::into))?)
     }
 
@@ -162,7 +162,7 @@ impl Vectors {
         Ok(())
     }
 
-    /// Empties every eventfd: otherwise a client that fills one and disconnects could block the
+    /// Empties every eventfd. Otherwise a client that fills one and disconnects could block the
     /// SSD's thread in a write to it.
     pub(super) fn drain(&self) {
         for event in self.0.iter().filter_map(|vector| vector.event.as_ref()) {

@@ -1,8 +1,8 @@
 //! Memory shared with a client in another process: our doorbells, and the client's DMA memory.
 //!
 //! The file behind the doorbells is sealed, so no process can truncate it. A client's file may
-//! shrink at any time (or lack free huge pages); then an access to the memory raises SIGBUS. A
-//! serving process installs a handler that calls [`replace_faulted`]: the mapping becomes private
+//! shrink at any time (or lack free huge pages), after which an access to the memory raises SIGBUS.
+//! A serving process installs a handler that calls [`replace_faulted`]: the mapping becomes private
 //! memory of zeroes, the access is repeated, and the server disconnects that client. Without a
 //! handler the process ends.
 
@@ -25,7 +25,7 @@ pub(super) const PAGE_BYTES: u64 = 4096;
 /// Offset of the doorbells in BAR0, and in their file.
 const DOORBELLS_AT: u64 = regs::DOORBELLS as u64;
 
-/// The most mappings of clients' memory in a process.
+/// The maximum number of mappings of clients' memory in a process.
 const MAPPINGS_MAX: usize = 4096;
 
 /// Doorbells in whole pages.
@@ -57,13 +57,13 @@ impl Drop for DoorbellPages {
     }
 }
 
-/// Bytes of the doorbells of queue identifiers `0..queues`, in whole pages.
+/// Returns the number of bytes of the doorbells of queue identifiers `0..queues`, in whole pages.
 pub(super) const fn doorbell_bytes(queues: u16) -> u64 {
     let bytes = (Doorbells::lines_for(queues) * size_of::<Line>()) as u64;
     bytes.next_multiple_of(PAGE_BYTES)
 }
 
-/// Doorbells for queue identifiers `0..queues` in a memory file, at their offset in BAR0.
+/// Creates doorbells for queue identifiers `0..queues` in a memory file, at their offset in BAR0.
 pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> {
     let bytes = doorbell_bytes(queues);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -91,9 +91,9 @@ pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> 
 
 /// A client's memory, mapped for reading and writing.
 pub(super) struct ClientMemory {
-    /// Where the mapping begins: a multiple of the file's page size.
+    /// The beginning of the mapping, which is a multiple of the file's page size.
     base: NonNull<u8>,
-    /// Its length: whole pages of the file.
+    /// Its length, which is whole pages of the file.
     bytes: usize,
     /// Offset of the memory in it.
     head: usize,
@@ -112,8 +112,8 @@ impl ClientMemory {
     /// no longer has them.
     ///
     /// For a file of huge pages (`page_bytes`), the kernel maps, unmaps and replaces whole pages
-    /// only. So the mapping consists of whole pages, even if the client shares less (guests have a
-    /// hole below 1 MiB).
+    /// only. The mapping therefore consists of whole pages, even if the client shares less (guests
+    /// have a hole below 1 MiB).
     pub(super) fn map(
         file: &OwnedFd,
         offset: u64,
@@ -136,15 +136,15 @@ impl ClientMemory {
         Ok(Self { base, bytes, head, slot, alarm: Arc::clone(alarm) })
     }
 
-    /// Its address.
+    /// Returns its address.
     fn addr(&self) -> usize {
         self.base.as_ptr().expose_provenance() + self.head
     }
 
-    /// The region of its first `bytes` bytes for the controller.
+    /// Returns the region of its first `bytes` bytes for the controller.
     ///
     /// # Panics
-    /// If it is smaller.
+    /// Panics if it is smaller.
     pub(super) fn region(memory: &Arc<Self>, iova: u64, bytes: usize) -> DmaRegion {
         assert!(bytes <= memory.bytes - memory.head, "beyond the mapping");
         let addr = memory.addr();
@@ -155,8 +155,8 @@ impl ClientMemory {
     }
 }
 
-/// The whole pages, of `page_bytes` bytes, that contain `bytes` bytes from `offset`: their offset
-/// in the file, the distance to `offset`, and their length.
+/// Returns the whole pages, of `page_bytes` bytes, that contain `bytes` bytes from `offset`: their
+/// offset in the file, the distance to `offset`, and their length.
 fn whole_pages(offset: u64, bytes: usize, page_bytes: u64) -> Option<(u64, usize, usize)> {
     let head = offset.checked_rem(page_bytes)?;
     let len = u64::try_from(bytes).ok()?.checked_add(head)?.checked_next_multiple_of(page_bytes)?;
@@ -174,7 +174,7 @@ impl Drop for ClientMemory {
 /// A slot with a client's mapping, for the SIGBUS handler.
 struct MappingSlot {
     taken: AtomicBool,
-    /// Address of the mapping; 0 if the slot is free.
+    /// Address of the mapping, or 0 if the slot is free.
     start: AtomicUsize,
     end: AtomicUsize,
     alarm: AtomicI32,
@@ -189,7 +189,7 @@ static MAPPING_SLOTS: [MappingSlot; MAPPINGS_MAX] = [const {
     }
 }; MAPPINGS_MAX];
 
-/// Where the search for a free slot begins. Used when taking a slot, never by the handler.
+/// Where the search for a free slot begins. It is used to take a slot, and never by the handler.
 static NEXT: Mutex<usize> = Mutex::new(0);
 
 impl MappingSlot {
@@ -215,17 +215,18 @@ impl MappingSlot {
     }
 }
 
-/// For a SIGBUS handler, with the address of the fault. If it lies in a client's memory, replaces
-/// the memory by zeroes, so that the access can be repeated, and signals the server. Returns false
-/// if it does not: the fault is not ours. Async-signal-safe.
+/// Is called by a SIGBUS handler with the address of the fault. If the address lies in a client's
+/// memory, replaces the memory by zeroes, so that the access can be repeated, and signals the
+/// server. Otherwise returns false, because the fault is not ours. The function is
+/// async-signal-safe.
 pub fn replace_faulted(address: usize) -> bool {
     for slot in &MAPPING_SLOTS {
         let start = slot.start.load(Ordering::SeqCst);
         let end = slot.end.load(Ordering::SeqCst);
         let alarm = slot.alarm.load(Ordering::SeqCst);
         // The slot of the mapping that faulted does not change meanwhile, since the faulting thread
-        // keeps the mapping. Another slot may be reused between the loads: then its start has
-        // changed, or every value is the new mapping's.
+        // keeps the mapping. Another slot may be reused between the loads. In that case its start
+        // has changed, or every value is the new mapping's.
         if start == 0
             || address < start
             || address >= end
@@ -306,7 +307,7 @@ mod tests {
         assert_eq!(whole_pages(0x1000, usize::MAX, HUGE), None);
         assert_eq!(whole_pages(0, 4096, 0), None);
 
-        // The same with a file of ordinary pages, so that no huge page is needed.
+        // This is the same with a file of ordinary pages, so that no huge page is needed.
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 2 * HUGE).unwrap();
         rustix::io::pwrite(&file, &[7], 0xc_0000).unwrap();

@@ -8,27 +8,27 @@ use rustix::io::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Descriptors per message: the limit that QEMU accepts, and the number that Cloud Hypervisor
-/// sends.
+/// The maximum number of descriptors per message. QEMU accepts this limit, and Cloud Hypervisor
+/// sends this number.
 pub(super) const MAX_MSG_FDS: usize = 16;
-/// Most data in a message that reads or writes a region, in bytes.
+/// The maximum of data in a message that reads or writes a region, in bytes.
 pub(super) const MAX_DATA_XFER_BYTES: u32 = 1 << 20;
 
-/// The longest message, including its header, in bytes: the data, and ample room for what precedes
-/// it.
+/// The longest message, including its header, in bytes. It has the data, and ample room for what
+/// precedes them.
 pub(super) const MESSAGE_BYTES_MAX: u32 = MAX_DATA_XFER_BYTES + 4096;
 
 /// A command as received.
 #[derive(Debug)]
 pub struct Message {
-    /// Its header, of which only the length has been checked.
+    /// Its header. Only the length has been checked.
     pub header: Header,
-    /// What followed the header.
+    /// The bytes that followed the header.
     pub body: Vec<u8>,
     /// Descriptors that came with it.
     pub fds: Vec<OwnedFd>,
-    /// There were more descriptors than are accepted, or than this process may open; the rest are
-    /// lost.
+    /// Whether there were more descriptors than are accepted, or than this process may open. The
+    /// rest are lost.
     pub fds_lost: bool,
 }
 
@@ -49,13 +49,13 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// An answer that is one structure.
+    /// Returns an answer that is one structure.
     pub(super) fn of(wire: &(impl IntoBytes + Immutable)) -> Self {
         Self { body: wire.as_bytes().to_vec(), fd: None }
     }
 }
 
-/// Why a command is refused.
+/// The reason why a command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) errno: Errno,
@@ -76,7 +76,7 @@ pub(super) fn refuse_if(wrong: bool, why: &'static str) -> Result<(), Refused> {
     if wrong { Err(invalid(why)) } else { Ok(()) }
 }
 
-/// Whether a request's `argsz` is too small for a `T`.
+/// Returns whether a request's `argsz` is too small for a `T`.
 pub(super) fn lacks_room<T>(argsz: U32) -> bool {
     (argsz.get() as usize) < size_of::<T>()
 }
@@ -94,7 +94,7 @@ impl From<PortError> for Refused {
     }
 }
 
-/// The structure at the begin of `body`, and the bytes after it.
+/// Returns the structure at the beginning of `body`, and the bytes after it.
 pub(super) fn parse<T: FromBytes + KnownLayout + Immutable + Copy>(
     body: &[u8],
 ) -> Result<(T, &[u8]), Refused> {
@@ -102,7 +102,7 @@ pub(super) fn parse<T: FromBytes + KnownLayout + Immutable + Copy>(
     Ok(parsed)
 }
 
-/// The structure that fills `body`.
+/// Returns the structure that fills `body`.
 pub(super) fn parse_all<T: FromBytes + KnownLayout + Immutable + Copy>(
     body: &[u8],
 ) -> Result<T, Refused> {
@@ -112,7 +112,7 @@ pub(super) fn parse_all<T: FromBytes + KnownLayout + Immutable + Copy>(
     }
 }
 
-/// The reply to the command with `header`.
+/// Returns the reply to the command with `header`.
 pub(super) fn reply(header: &Header, answer: Result<Answer, Refused>) -> Reply {
     let flags = Flags(0).with_kind(KIND_REPLY);
     let (flags, errno, answer) = match answer {
@@ -125,7 +125,7 @@ pub(super) fn reply(header: &Header, answer: Result<Answer, Refused>) -> Reply {
     let header = Header {
         id: header.id,
         command: header.command,
-        // Bodies are a few structures, or the requested data, whose length is limited.
+        // A body is a few structures, or the requested data, whose length is limited.
         bytes: (length as u32).into(),
         flags: flags.0.into(),
         error: errno.into(),

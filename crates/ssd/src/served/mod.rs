@@ -6,25 +6,25 @@
 //! registers by message and doorbells that it can map, MSI-X by eventfd, and DMA memory by
 //! descriptor, which may come and go while the controller runs.
 //!
-//! - **One client at a time.** The next waits until the current one has gone. A silent client
-//!   delays no other: the function goes to the first that has sent its VERSION.
+//! - **There is one client at a time.** The next waits until the current one has gone. A silent
+//!   client delays no other, because the function goes to the first that has sent its VERSION.
 //! - **Clients are isolated from each other.** When one goes, for whatever reason, the controller
 //!   is reset as by a power cycle that loses no data, the client's memory is unmapped, its eventfds
 //!   are closed, and the next client gets new doorbell memory.
 //! - **No client is trusted.** An invalid message is answered with an errno and reported as
-//!   [`Event::Refused`]; bytes that are no message end the connection.
+//!   [`Event::Refused`]. Bytes that are no message end the connection.
 //! - **Doorbells are polled** in shared memory, without system calls. A client that sends
 //!   `"meantime_parking": true` among its capabilities checks the word that
-//!   [`ParkingCapability`](meantime_nvme_spec::pci::ParkingCapability) names, and wakes the SSD's thread
-//!   by sending the doorbell again in a message. For any other client the thread does not park
-//!   while there are queues: it naps, for 50 µs at first and 1 ms at most.
+//!   [`ParkingCapability`](meantime_nvme_spec::pci::ParkingCapability) names, and wakes the SSD's
+//!   thread by sending the doorbell again in a message. For any other client the thread does not
+//!   park while there are queues. Instead it naps, for 50 µs at first and 1 ms at most.
 //!
-//! A hostile client can still harm the next one in two ways: it can fill the eventfd that the SSD's
-//! thread is about to write to, again and again, from a process that outlives it; or lend a file on
-//! a file system that answers page faults late (FUSE is refused).
+//! A hostile client can still harm the next one in two ways. It can fill the eventfd that the SSD's
+//! thread is about to write to, again and again, from a process that outlives it. Or it can lend a
+//! file on a file system that answers page faults late (FUSE is refused).
 //!
-//! This is not a Cargo feature: it adds one dependency, which the workspace has anyway, and unused
-//! code is not linked.
+//! This is not a Cargo feature, because it adds one dependency, which the workspace has anyway, and
+//! unused code is not linked.
 
 mod bars;
 mod config_space;

@@ -18,14 +18,15 @@ use super::socket::Socket;
 use crate::port::FunctionPort;
 use crate::sys::StoppedThread;
 
-/// The most clients that are connected and have sent nothing yet; beyond that, the oldest is
-/// disconnected.
+/// The maximum number of clients that are connected and have sent nothing yet. Beyond that, the
+/// oldest one is disconnected.
 const SILENT_MAX: usize = 16;
 
 /// Messages of a client between two checks of whether to stop.
 const MESSAGES_AT_ONCE: usize = 64;
 
-/// Pause before another try: without free descriptors, or while the SSD does not answer.
+/// The pause before another try, when there are no free descriptors, or while the SSD does not
+/// answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// An event, reported from the server's thread.
@@ -37,9 +38,9 @@ pub enum Event {
         /// Its process, if the kernel knows it.
         pid: Option<i32>,
     },
-    /// The client is gone; the function is free for the next.
+    /// The client is gone, and the function is free for the next one.
     Ended {
-        /// Why; `None` if it closed its connection properly.
+        /// The reason, or `None` if it closed its connection properly.
         why: Option<String>,
     },
     /// A message was answered with an error.
@@ -68,7 +69,7 @@ impl Server {
     /// Serves the SSD behind `port` on `socket`, and calls `report` for each event.
     ///
     /// # Errors
-    /// If an eventfd or the thread cannot be made.
+    /// Fails if an eventfd or the thread cannot be made.
     pub fn start(
         socket: Socket,
         port: Arc<dyn FunctionPort>,
@@ -83,7 +84,7 @@ impl Server {
         Ok(Self { path, thread })
     }
 
-    /// The socket.
+    /// Returns the socket's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -99,7 +100,7 @@ struct Service {
     socket: Socket,
     port: Arc<dyn FunctionPort>,
     stop: Arc<OwnedFd>,
-    /// Signalled when memory that the client has mapped is gone.
+    /// The eventfd that is signalled when memory which the client has mapped is gone.
     alarm: Arc<OwnedFd>,
     /// Connected clients that have sent nothing yet, oldest first.
     silent: Vec<Connection>,
@@ -111,7 +112,7 @@ impl Service {
     fn run(&mut self) {
         loop {
             let Some(ready) = self.wait() else {
-                // Poll failed: pauses, to avoid a busy loop.
+                // Poll failed, and this pause avoids a busy loop.
                 std::thread::sleep(AGAIN_AFTER);
                 continue;
             };
@@ -142,13 +143,13 @@ impl Service {
         }
     }
 
-    /// Waits for: the stop signal; the alarm; the client, or else the listener. Silent clients also
-    /// end the wait.
+    /// Waits for the stop signal, for the alarm, and for the client, or for the listener if there
+    /// is no client. Silent clients also end the wait.
     fn wait(&self) -> Option<[bool; 3]> {
         let mut fds =
             vec![PollFd::new(&*self.stop, PollFlags::IN), PollFd::new(&*self.alarm, PollFlags::IN)];
         match &self.client {
-            // Others wait while there is a client.
+            // Other clients wait while there is one.
             Some(client) => {
                 fds.push(PollFd::new(client.connection.stream(), client.connection.interest()));
             }
@@ -175,7 +176,7 @@ impl Service {
                 }
                 self.silent.push(Connection::new(stream));
             }
-            // Without free descriptors the listener stays ready: the pause avoids a busy loop.
+            // Without free descriptors the listener stays ready, and the pause avoids a busy loop.
             Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE | rustix::io::Errno::NOMEM) => {
                 std::thread::sleep(AGAIN_AFTER);
             }
@@ -271,7 +272,8 @@ impl Service {
             }
             std::thread::sleep(AGAIN_AFTER);
         }
-        // The connection is closed last: a client that sees it closed finds everything unmapped.
+        // The connection is closed last, so that a client which sees it closed finds everything
+        // unmapped.
         drop(client);
         (self.report)(Event::Ended { why });
     }

@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// The most connections that wait to be accepted.
+/// The maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Which processes may connect.
+/// The processes that may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketOptions {
-    /// Permissions of the socket: connecting requires write permission.
+    /// Permissions of the socket. Connecting requires write permission.
     pub mode: u32,
-    /// Its owner, by number; `None`: the process's.
+    /// Its owner, by number, or `None` for the process's user.
     pub uid: Option<u32>,
-    /// Its group, by number; `None`: the process's.
+    /// Its group, by number, or `None` for the process's group.
     pub gid: Option<u32>,
 }
 
@@ -29,7 +29,7 @@ impl Default for SocketOptions {
     }
 }
 
-/// Why the socket could not be made.
+/// The reason why the socket could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
@@ -56,7 +56,7 @@ pub enum SocketError {
     Path {
         /// The path.
         path: PathBuf,
-        /// What is wrong, and which paths are valid.
+        /// What is wrong with it, and which paths are valid.
         what: &'static str,
     },
     /// A system call failed.
@@ -71,7 +71,7 @@ pub enum SocketError {
     },
 }
 
-/// A socket that listens. Dropping it removes it.
+/// A listening socket. Dropping it removes its file.
 #[derive(Debug)]
 pub struct Socket {
     listener: OwnedFd,
@@ -84,7 +84,7 @@ impl Socket {
     /// Binds a socket at `path`. A socket left over from a dead process is replaced.
     ///
     /// # Errors
-    /// [`SocketError`]: another server is there, the path is not a socket, or the system refuses.
+    /// [`SocketError`] if another server is there, the path is not a socket, or the system refuses.
     pub fn bind(path: &Path, options: &SocketOptions) -> Result<Self, SocketError> {
         let io = |attempted| {
             move |source: io::Error| SocketError::Io { path: path.to_owned(), attempted, source }
@@ -124,14 +124,14 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Where it is.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// What listens.
+/// Returns the descriptor that listens.
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -147,7 +147,7 @@ impl Drop for Socket {
     }
 }
 
-/// Whether no process listens on the socket at `path`. A busy one is not stale.
+/// Returns whether no process listens on the socket at `path`. A busy one is not stale.
 fn is_stale(path: &Path) -> bool {
     let connected =
         SocketAddrUnix::new(path).and_then(|address| rustix::net::connect(&stream()?, &address));

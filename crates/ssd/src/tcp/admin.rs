@@ -1,4 +1,5 @@
-//! What hosts are told of the SSD that is not as for a host over PCI Express.
+//! Changes the SSD's answers to admin commands where they differ from those for a host over PCI
+//! Express.
 
 use meantime_nvme_spec::fabrics::set_zero_ended;
 use meantime_nvme_spec::identify::{IdentifyController, IndependentNamespace, cns, oacs};
@@ -9,32 +10,32 @@ use zerocopy::FromBytes as _;
 use super::connection::IN_CAPSULE_BYTES;
 use super::machine::BUFFER_BYTES;
 
-/// SGLS: Transport SGL Data Block descriptors (NVMe-oF 1.1 §4.1).
+/// The bit of SGLS for Transport SGL Data Block descriptors (NVMe-oF 1.1 §4.1).
 pub(super) const TRANSPORT_SGLS: u32 = 1 << 21;
 
-/// CMIC: the subsystem has several controllers, one for each host.
+/// The bit of CMIC that says that the subsystem has several controllers, one for each host.
 const SEVERAL_CONTROLLERS: u8 = 1 << 1;
-/// NMIC: they share the namespaces.
+/// The bit of NMIC that says that the controllers share the namespaces.
 const SHARED: u8 = 1;
-/// Where Identify Namespace has NMIC.
+/// The offset of NMIC in Identify Namespace.
 const NMIC_AT: usize = 30;
 
 const _: () = assert!(ADMIN_CAPSULE_BYTES <= IN_CAPSULE_BYTES);
 
-/// Who a controller is to a host.
+/// The identity of a controller for a host.
 pub(super) struct Identity<'a> {
     pub(super) cntlid: u16,
     pub(super) nqn: &'a str,
     pub(super) entries: u32,
 }
 
-/// MDTS, as a power of two of pages, given the SSD's.
+/// Returns MDTS, as a power of two of pages, given the SSD's.
 fn mdts(of_ssd: u8) -> u8 {
     let own = (BUFFER_BYTES / 4096).trailing_zeros() as u8;
     if of_ssd == 0 { own } else { of_ssd.min(own) }
 }
 
-/// Changes the data of Identify with structure `structure` that the SSD has answered.
+/// Changes the data of Identify with structure `structure` which the SSD has answered.
 pub(super) fn patch(structure: u8, data: &mut [u8], identity: &Identity<'_>) {
     match structure {
         cns::CONTROLLER => controller(data, identity),
@@ -55,8 +56,8 @@ fn controller(data: &mut [u8], identity: &Identity<'_>) {
     c.mdts = mdts(c.mdts);
     c.cntlid.set(identity.cntlid);
     c.oacs.set(c.oacs.get() & !oacs::DOORBELL_BUFFER_CONFIG);
-    // Pairs would have to come one right after the other, over a stream of which each command
-    // may wait for its data.
+    // The two commands of a pair would have to come one right after the other, over a stream on
+    // which each command may wait for its data.
     c.fuses.set(0);
     c.acwu.set(0);
     c.sgls.set(sgls::SUPPORTED | sgls::OFFSETS | TRANSPORT_SGLS);

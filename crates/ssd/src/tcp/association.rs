@@ -1,4 +1,4 @@
-//! A host's association: the virtual controller that it has, or waits for a queue of.
+//! A host's association: the virtual controller that the host has, or a queue for which it waits.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use meantime_nvme_spec::sqe::Sqe;
 use super::backend::ConnId;
 use crate::event_requests::EventRequests;
 
-/// Events that wait for a request.
+/// The maximum number of events that wait for a request.
 const EVENTS: usize = 8;
 
 /// KAS: the granularity of the Keep Alive Timer, in ms.
@@ -22,23 +22,23 @@ pub(super) struct Association {
     pub(super) hostnqn: String,
     pub(super) is_discovery: bool,
     pub(super) cc: Cc,
-    /// CSTS.CFS.
+    /// The value of CSTS.CFS.
     pub(super) failed: bool,
     pub(super) shst: u8,
     pub(super) kato_ms: u32,
-    /// When the last command came.
+    /// The time of the last command.
     pub(super) alive_ns: u64,
     pub(super) admin: ConnId,
-    /// I/O queues with their connections.
+    /// The I/O queues with their connections.
     pub(super) io: Vec<(u16, ConnId)>,
-    /// I/O queues granted.
+    /// The number of I/O queues granted.
     pub(super) granted: u16,
     pub(super) requests: EventRequests,
-    /// Events that wait for a request, as in DW0.
+    /// The events that wait for a request, as in DW0.
     pub(super) events: VecDeque<u32>,
 }
 
-/// What a change of CC asks for.
+/// The action that a change of CC asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
@@ -64,19 +64,19 @@ impl Association {
         if asked && new.shn() <= shn::ABRUPT { Change::ShutDown } else { Change::Nothing }
     }
 
-    /// CSTS; `device_ready` says whether the SSD is.
+    /// Returns CSTS. `device_ready` says whether the SSD is ready.
     pub(super) fn csts(&self, device_ready: bool) -> Csts {
         let ready = self.cc.en() && !self.failed && device_ready;
         Csts(0).with_rdy(ready).with_cfs(self.failed).with_shst(self.shst)
     }
 
-    /// Whether commands other than those of Fabrics are executed.
+    /// Returns whether commands other than those of Fabrics are executed.
     #[inline(always)]
     pub(super) fn takes_commands(&self) -> bool {
         self.cc.en() && !self.failed && self.shst != shst::COMPLETE
     }
 
-    /// When the host is given up.
+    /// Returns when the host is given up.
     pub(super) fn until_ns(&self) -> Option<u64> {
         let kato_ms = u64::from(self.kato_ms.checked_next_multiple_of(KEEP_ALIVE_MS)?);
         (kato_ms > 0).then(|| self.alive_ns.saturating_add(kato_ms * 1_000_000))
@@ -90,13 +90,13 @@ impl Association {
     }
 }
 
-/// CAP of a virtual controller, given that of the SSD.
+/// Returns CAP of a virtual controller, given that of the SSD.
 pub(super) fn cap(of_ssd: u64, most_entries: u32) -> Cap {
     let cap = Cap(of_ssd).with_mqes((most_entries - 1) as u16);
     cap.with_dstrd(0).with_nssrs(false).with_ams(0).with_cmbs(false)
 }
 
-/// Whether each host has a feature for itself.
+/// Returns whether each host has a value of its own for a feature.
 pub(super) fn is_own_feature(feature: u8) -> bool {
     matches!(feature, fid::NUMBER_OF_QUEUES | fid::KEEP_ALIVE_TIMER)
 }
@@ -106,6 +106,6 @@ pub(super) struct Waiting {
     pub(super) conn: ConnId,
     pub(super) sqe: Sqe,
     pub(super) data: Box<ConnectData>,
-    /// When it is refused.
+    /// The time at which it is refused.
     pub(super) until_ns: u64,
 }

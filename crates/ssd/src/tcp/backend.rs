@@ -1,8 +1,9 @@
-//! What the target has of the controller: slots with buffers, and queue pairs.
+//! The parts of the controller that the target uses: slots with buffers, and queue pairs.
 //!
-//! A command takes a slot, its data goes into the slot's buffer, and its entry with the slot's
-//! number as identifier into the submission queue of its association. Each association has a queue
-//! pair of the controller's, which ends with it: then no command of it is executed any more.
+//! A command takes a slot. Its data goes into the slot's buffer, and its entry, with the slot's
+//! number as identifier, into the submission queue of its association. Each association has a queue
+//! pair of the controller's, which ends with it. After that no command of the association is
+//! executed any more.
 
 use std::sync::atomic::Ordering;
 
@@ -19,7 +20,7 @@ use crate::error::SsdError;
 use crate::hostmem::PAGE_BYTES;
 use crate::medium::Medium;
 
-/// Commands that can be in flight, over all connections.
+/// The number of commands that can be in flight, over all connections.
 pub(super) const SLOTS: usize = 256;
 
 /// Entries of the controller's queues.
@@ -28,29 +29,29 @@ const ENTRIES: u32 = 512;
 /// The identifier of the target's own Asynchronous Event Request.
 const EVENT_CID: u16 = 0xfff0;
 
-/// Of so many slots, one is kept for admin queues.
+/// One slot in this number is kept for admin queues.
 const KEPT: usize = 16;
 
-/// Turns of the controller at once, at most.
+/// The maximum number of consecutive turns of the controller.
 const TURNS: u32 = 16;
 
-/// A connection: its place, and which of those that were there.
+/// A connection, by its place and by a generation that tells it from earlier connections there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct ConnId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-/// What a slot is used for.
+/// The use of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     #[default]
     Free,
-    /// Taken; its data comes, or its answer goes.
+    /// The slot is taken. Its data is arriving, or its answer is being sent.
     Taken,
-    /// Waits for H2CData.
+    /// The slot waits for H2CData.
     Filling,
-    /// In the controller's hands.
+    /// The controller has the command.
     InFlight,
 }
 
@@ -61,11 +62,11 @@ pub(super) struct Slot {
     pub(super) conn: ConnId,
     /// The host's entry.
     pub(super) sqe: Sqe,
-    /// Bytes of data.
+    /// The length of the data in bytes.
     pub(super) len: u32,
-    /// Of those, received so far.
+    /// The number of these bytes that have been received.
     pub(super) received: u32,
-    /// A data digest was wrong.
+    /// Whether a data digest was wrong.
     pub(super) bad: bool,
     /// Whether the data goes to the host.
     pub(super) is_read: bool,
@@ -78,7 +79,7 @@ struct Pair {
     open: bool,
     tail: u32,
     head: u32,
-    /// The phase that new entries have.
+    /// The phase of new entries.
     phase: bool,
     in_flight: u32,
 }
@@ -89,7 +90,7 @@ impl Pair {
     }
 }
 
-/// What came of a turn.
+/// The result of a turn.
 pub(super) enum Reaped {
     /// A command's completion.
     Done(u16, Cqe),
@@ -102,22 +103,22 @@ pub(super) struct Backend {
     clock: MonotonicClock,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// By place of a connection: the generation, and how many slots it holds.
+    /// The generation of the connection at each place, and the number of slots that it holds.
     held: Vec<(u32, u32)>,
     pairs: Vec<Pair>,
     entries: u32,
-    /// Slots that wait for H2CData.
+    /// The number of slots that wait for H2CData.
     pub(super) filling: usize,
-    /// The controller's resets that the target knows of.
+    /// The number of the controller's resets that the target knows of.
     resets: u64,
-    /// Completions that belong to no command.
+    /// The number of completions that belong to no command.
     pub(super) strays: u64,
 }
 
 impl Backend {
     pub(super) fn new(config: SsdConfig, medium: Medium) -> Result<Self, SsdError> {
         let entries = ENTRIES.min(config.max_queue_entries);
-        // The admin queue has the target's own request, too, and one entry stays free.
+        // The admin queue also has the target's own request, and one entry stays free.
         let slots = SLOTS.min((entries as usize).saturating_sub(2));
         if slots < 16 {
             let problem = format!("{}; at least 18 to be served", config.max_queue_entries);
@@ -160,7 +161,7 @@ impl Backend {
         self.clock.now_ns()
     }
 
-    /// How long the thread stays awake without work.
+    /// Returns how long the thread stays awake without work.
     pub(super) fn park_after_ns(&self) -> u64 {
         self.machine.controller().config.park_after_ns
     }
@@ -185,7 +186,7 @@ impl Backend {
         self.ask_for_event();
     }
 
-    /// The commands of a pair are gone.
+    /// Forgets the commands of a pair, which are gone.
     fn forget(&mut self, pair: usize) {
         self.pairs[pair] = Pair::default();
         for slot in 0..self.slots.len() {
@@ -201,7 +202,7 @@ impl Backend {
         self.push(0, &sqe);
     }
 
-    /// Whether the controller was reset, but not by the target: its power was cut.
+    /// Returns whether the controller was reset, but not by the target, because its power was cut.
     pub(super) fn lost_power(&self) -> bool {
         self.machine.controller().counters.resets.get() != self.resets
     }
@@ -214,7 +215,7 @@ impl Backend {
         Csts(self.machine.controller().regs.read32(CSTS))
     }
 
-    /// Log2 of the block size of a namespace.
+    /// Returns the log2 of the block size of a namespace.
     #[inline(always)]
     pub(super) fn lba_shift(&self, nsid: u32) -> Option<u8> {
         self.machine.controller().store.namespace(nsid).map(|namespace| namespace.lba_shift)
@@ -224,7 +225,7 @@ impl Backend {
         &self.machine.controller().config
     }
 
-    /// Opens a pair of queues. False if the controller is not ready for that.
+    /// Opens a pair of queues. Returns false if the controller is not ready for that.
     pub(super) fn open_pair(&mut self, pair: u16) -> bool {
         let at = usize::from(pair);
         if self.pairs[at].open {
@@ -240,28 +241,28 @@ impl Backend {
         open
     }
 
-    /// Closes a pair of queues: no command of it is executed any more.
+    /// Closes a pair of queues. No command of it is executed any more.
     pub(super) fn close_pair(&mut self, pair: u16) {
         let now_ns = self.now_ns();
         self.machine.controller_mut().close_pair(pair, now_ns);
         self.forget(usize::from(pair));
     }
 
-    /// The most slots of a connection.
+    /// Returns the maximum number of slots of a connection.
     #[inline(always)]
     pub(super) fn most(&self) -> usize {
         self.slots.len() / 2
     }
 
-    /// Slots that a connection holds, until their data is sent.
+    /// Returns the number of slots that a connection holds until their data is sent.
     #[inline(always)]
     pub(super) fn held(&self, conn: ConnId) -> usize {
         let held = self.held.get(conn.index as usize);
         held.map_or(0, |&(of, count)| if of == conn.generation { count as usize } else { 0 })
     }
 
-    /// Whether a connection may take a slot. I/O leaves some to admin queues, and so do, fewer,
-    /// connections that have no queue yet.
+    /// Returns whether a connection may take a slot. I/O queues leave some slots to admin queues.
+    /// Connections that have no queue yet leave some, too, but fewer.
     #[inline(always)]
     pub(super) fn may_take(&self, conn: ConnId, qid: Option<u16>) -> bool {
         let kept = match qid {
@@ -272,7 +273,7 @@ impl Backend {
         self.free.len() > kept && self.held(conn) < self.most()
     }
 
-    /// Whether all slots are free.
+    /// Returns whether all slots are free.
     pub(super) fn is_idle(&self) -> bool {
         self.free.len() == self.slots.len()
     }
@@ -281,7 +282,7 @@ impl Backend {
         self.slots.len()
     }
 
-    /// Takes a slot, of which there must be one.
+    /// Takes a slot. There must be a free one.
     #[inline(always)]
     pub(super) fn take(&mut self, conn: ConnId) -> Option<u16> {
         let slot = self.free.pop()?;
@@ -309,7 +310,7 @@ impl Backend {
         &mut self.slots[usize::from(slot)]
     }
 
-    /// Gives a slot back, whatever it was used for.
+    /// Releases a slot, whatever it was used for.
     #[inline(always)]
     pub(super) fn release(&mut self, slot: u16) {
         let of = &mut self.slots[usize::from(slot)];
@@ -319,7 +320,7 @@ impl Backend {
         if of.state != State::Free {
             of.state = State::Free;
             self.free.push(slot);
-            // Those of a connection that was there before count no more.
+            // Slots of an earlier connection at this place do not count any more.
             let conn = of.conn;
             if let Some(held) = self.held.get_mut(conn.index as usize)
                 && held.0 == conn.generation
@@ -329,8 +330,8 @@ impl Backend {
         }
     }
 
-    /// Releases what a connection that ends has received data for. What is in flight ends by
-    /// itself.
+    /// Releases the slots for which a connection that ends has received data. Commands in flight
+    /// end by themselves.
     pub(super) fn abandon(&mut self, conn: ConnId) {
         for slot in 0..self.slots.len() {
             let of = &self.slots[slot];
@@ -340,14 +341,14 @@ impl Backend {
         }
     }
 
-    /// The slot of a command in flight.
+    /// Returns the slot of a command in flight.
     pub(super) fn find(&self, conn: ConnId, cid: u16) -> Option<u16> {
         let is_it =
             |of: &Slot| of.state == State::InFlight && of.conn == conn && of.sqe.cid() == cid;
         self.slots.iter().position(is_it).map(|slot| slot as u16)
     }
 
-    /// Gives a command to the controller. False if its queue is closed.
+    /// Passes a command to the controller. Returns false if its queue is closed.
     #[inline(always)]
     pub(super) fn stage(&mut self, slot: u16, pair: u16) -> bool {
         if !self.pairs[usize::from(pair)].open {
@@ -362,11 +363,11 @@ impl Backend {
         of.pair = pair;
         let (len, is_read) = (of.len as usize, of.is_read);
         let mut sqe = of.sqe;
-        // PRPs instead of the SGL; the host's identifier stays in the slot.
+        // PRPs replace the SGL, and the host's identifier stays in the slot.
         sqe.cdw0.set(sqe.cdw0.get() & 0xff | u32::from(slot) << 16);
         sqe.mptr.set(0);
         if pair == 0 && !is_read && len < PAGE_BYTES as usize {
-            // The SSD may take more than has come, and the buffer was another host's.
+            // The SSD may take more data than have come, and the buffer was another host's.
             self.machine.data_mut(at, len..PAGE_BYTES as usize).fill(0);
         }
         let (prp1, prp2) = self.machine.prps(at, len);
@@ -440,7 +441,7 @@ impl Backend {
                     of.in_flight -= 1;
                     reaped.push(Reaped::Done(cid, cqe));
                 }
-                // Injected, or a second one.
+                // The completion was injected, or is a second one.
                 _ => self.strays += 1,
             }
         }
@@ -455,21 +456,21 @@ impl Backend {
         }
     }
 
-    /// Looks at what is not looked at each turn.
+    /// Checks what is not checked each turn.
     pub(super) fn inspect(&mut self, reaped: &mut Vec<Reaped>) {
         let now_ns = self.now_ns();
         self.machine.controller_mut().inspect(now_ns);
-        // It may have delivered an event.
+        // The controller may have delivered an event.
         self.reap(0, reaped);
     }
 
-    /// Whether the controller has admin commands of connections that are gone.
+    /// Returns whether the controller has admin commands of connections that are gone.
     pub(super) fn has_orphans(&self, is_live: impl Fn(ConnId) -> bool) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|of| of.state == State::InFlight && of.pair == 0 && !is_live(of.conn))
     }
 
-    /// When the controller has something to do.
+    /// Returns when the controller next has something to do.
     pub(super) fn next_event_ns(&self) -> Option<u64> {
         self.machine.controller().next_event_ns()
     }

@@ -1,4 +1,4 @@
-//! Commands: what is answered here, and what the SSD gets.
+//! Executes commands: answers some here, and passes the others to the SSD.
 
 use meantime_nvme_spec::cqe::Cqe;
 use meantime_nvme_spec::fabrics::{DISCOVERY_LOG, DISCOVERY_NQN, FabricsType, sub_type};
@@ -20,16 +20,16 @@ use super::engine::{Engine, Response, dnr};
 use super::machine::BUFFER_BYTES;
 use super::output::Corrupted;
 
-/// R2Ts of one connection that are not answered.
+/// The maximum number of R2Ts of one connection that are not answered.
 const R2TS: u32 = 32;
 
-/// Bytes of every Identify structure.
+/// The size of every Identify structure in bytes.
 const IDENTIFY_BYTES: u32 = 4096;
 
-/// Bytes of all ranges that Dataset Management can have.
+/// The size of all ranges that Dataset Management can have, in bytes.
 const RANGES_BYTES: u32 = 4096;
 
-/// What a command transfers.
+/// The transfer of a command.
 enum Transfer {
     None,
     ToHost(u32),
@@ -37,7 +37,7 @@ enum Transfer {
 }
 
 impl Engine {
-    /// A command has come.
+    /// Handles a command that has come.
     #[inline]
     pub(super) fn command(&mut self, index: usize, sqe: Sqe, data: Option<InCapsule>) {
         let Some(conn) = &mut self.conns[index] else { return };
@@ -102,7 +102,7 @@ impl Engine {
         }
     }
 
-    /// Frees the slot of data that is not needed.
+    /// Releases the slot of data that is not needed.
     pub(super) fn drop_data(&mut self, data: Option<InCapsule>) {
         if let Some(data) = data {
             self.backend.release(data.slot);
@@ -122,7 +122,7 @@ impl Engine {
                         Transfer::FromHost(bytes)
                     }
                 }
-                // The SSD refuses it.
+                // The SSD refuses this command.
                 None => Transfer::None,
             },
             // Linux describes a page, whatever the number of ranges.
@@ -137,7 +137,8 @@ impl Engine {
     fn admin(&mut self, index: usize, queue: Queue, sqe: Sqe, data: Option<InCapsule>) {
         let cid = sqe.cid();
         let length = sqe.sgl1().length.get();
-        // What the device is to transfer, or the answer to what it does not see.
+        // This is the transfer of the device, or the answer to a command that the device does not
+        // see.
         let transfer = match sqe.opcode() {
             admin::ASYNC_EVENT_REQUEST => return self.hold_request(index, queue, cid, data),
             admin::KEEP_ALIVE => Err((Status::SUCCESS, 0)),
@@ -173,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Gives a command to the SSD, once its data is there.
+    /// Passes a command to the SSD, once its data is there.
     #[inline(always)]
     fn start(
         &mut self,
@@ -213,7 +214,7 @@ impl Engine {
             }
             Transfer::FromHost(_) if data.is_some() => wrong_length,
             Transfer::FromHost(_) => {
-                // Behind those that wait already.
+                // The command goes behind those that already wait.
                 let waits = |conn: &Connection| !conn.deferred.is_empty();
                 if self.conns[index].as_ref().is_some_and(waits) {
                     return self.defer(index, sqe);
@@ -227,7 +228,7 @@ impl Engine {
         }
         let Some(conn) = &mut self.conns[index] else { return };
         let taken = data.map(|data| data.slot).or_else(|| self.backend.take(conn.id));
-        // The connection was only asked for a command because there was a slot.
+        // The connection was asked for a command only because there was a slot.
         let Some(slot) = taken else {
             let status = Status::from_code(StatusCode::CommandInterrupted);
             return self.respond(index, sqe.cid(), status, 0);
@@ -249,8 +250,9 @@ impl Engine {
         }
     }
 
-    /// Whether there is room for one more R2T. Its data may come behind a command that takes a
-    /// slot, so what waits for data must not be all that a connection, or all, can have.
+    /// Returns whether there is room for one more R2T. Its data may come behind a command that
+    /// takes a slot, so writes that wait for data must not use all slots that a connection, or all
+    /// connections, can have.
     fn may_ask(&self, conn: &Connection) -> bool {
         let qid = conn.queue.map(|queue| queue.qid);
         conn.r2ts < R2TS.min(self.backend.most() as u32 / 2)
@@ -258,7 +260,7 @@ impl Engine {
             && self.backend.may_take(conn.id, qid)
     }
 
-    /// Sends R2T for the data of a write, or has it wait for its turn.
+    /// Sends R2T for the data of a write, or makes the write wait for its turn.
     fn ask_for_data(&mut self, index: usize, sqe: Sqe) {
         let Some(conn) = &self.conns[index] else { return };
         if !self.may_ask(conn) {
@@ -302,7 +304,7 @@ impl Engine {
         }
     }
 
-    /// The data of a write is complete.
+    /// Handles a write whose data is complete.
     pub(super) fn filled(&mut self, index: usize, slot: u16) {
         let Some(conn) = &mut self.conns[index] else { return };
         conn.r2ts -= 1;
@@ -320,7 +322,7 @@ impl Engine {
         }
     }
 
-    /// Features that each host has for itself.
+    /// Executes commands for features that each host has for itself.
     fn own_feature(&mut self, at: usize, sqe: &Sqe) -> (Status, u32) {
         let most = self.most_queues();
         let Some(association) = &mut self.associations[at] else {
@@ -357,7 +359,7 @@ impl Engine {
         self.deliver(queue.association);
     }
 
-    /// The SSD reports an event: every host learns of it.
+    /// Passes an event that the SSD reports to every host.
     pub(super) fn event(&mut self, event: u32) {
         for at in 0..self.pairs {
             if let Some(association) = &mut self.associations[at] {
@@ -378,7 +380,7 @@ impl Engine {
     }
 
     fn abort(&mut self, index: usize, queue: Queue, mut sqe: Sqe) {
-        /// DW0 bit 0: the command was not aborted.
+        /// DW0 bit 0 says that the command was not aborted.
         const NOT_ABORTED: u64 = 1;
         let (cid, sqid, victim) = (sqe.cid(), sqe.abort_sqid(), sqe.abort_cid());
         let aborted = Status::from_code(StatusCode::CommandAbortedByRequest);
@@ -399,7 +401,7 @@ impl Engine {
                 return self.respond(index, cid, Status::SUCCESS, 0);
             }
             if let Some(slot) = self.backend.find(id, victim) {
-                // The SSD knows it by another name.
+                // The SSD knows the command by another identifier.
                 let pair = self.backend.slot(slot).pair;
                 sqe.cdw10.set(u32::from(pair) | u32::from(slot) << 16);
                 return self.start(index, sqe, None, &Transfer::None, 0);
@@ -408,7 +410,7 @@ impl Engine {
         self.respond(index, cid, Status::SUCCESS, NOT_ABORTED);
     }
 
-    /// Fabrics commands on a connected queue.
+    /// Executes Fabrics commands on a connected queue.
     fn fabrics(&mut self, index: usize, queue: Queue, sqe: &Sqe) {
         let cid = sqe.cid();
         let (status, dws) = match FabricsType::try_from(sqe.fctype()) {
@@ -432,7 +434,7 @@ impl Engine {
         self.respond(index, cid, status, dws);
     }
 
-    /// Commands of the discovery controller.
+    /// Executes commands of the discovery controller.
     fn discovery(&mut self, index: usize, queue: Queue, sqe: &Sqe) {
         let cid = sqe.cid();
         let (status, dw0) = match sqe.opcode() {

@@ -1,4 +1,4 @@
-//! One connection's way in: from bytes, in pieces of any size, to commands and data.
+//! The input of one connection, which turns bytes, in pieces of any size, into commands and data.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,37 +16,37 @@ use super::backend::{Backend, ConnId, State};
 use super::machine::BUFFER_BYTES;
 use super::output::{Corrupted, Output};
 
-/// The most in-capsule data of an I/O command.
+/// The maximum of in-capsule data of an I/O command.
 pub(super) const IN_CAPSULE_BYTES: usize = 16 << 10;
 
-/// MAXH2CDATA.
+/// The value of MAXH2CDATA.
 pub(super) const MAX_H2C_BYTES: u32 = BUFFER_BYTES as u32;
 
 /// The longest header, with its digest.
 const HEADER_BYTES: usize = 128 + DIGEST_BYTES;
 
-/// The most padding before data that is accepted.
+/// The maximum of padding before data that is accepted.
 const PADDING_BYTES: usize = 128;
 
-/// The most bytes of an answer that the host does not take while its further commands are still
-/// read.
+/// The maximum number of bytes of answers that the host has not taken while its further commands
+/// are still read.
 const UNSENT_BYTES: usize = 4 << 20;
 
-/// The same, of bytes that are in no slot.
+/// The maximum number of such bytes that are in no slot.
 const UNSENT_OWN_BYTES: usize = 256 << 10;
 
-/// How long a connection may take for ICReq and Connect, for data that it was asked for, and to
-/// take what was sent.
+/// How long a connection may take for ICReq and Connect, for data for which it was asked, and to
+/// take the answers that were sent.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// How long a host may take to close after a TermReq.
 const LINGER_NS: u64 = 2_000_000_000;
 
-/// A broken rule after which nothing can be understood any more.
+/// A broken rule after which the connection's bytes cannot be understood any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fatal {
     pub(super) fes: FatalError,
-    /// The offset of the wrong field in the header, or the digest computed.
+    /// The offset of the wrong field in the header, or the computed digest.
     pub(super) fei: u32,
     pub(super) why: &'static str,
 }
@@ -55,16 +55,16 @@ fn fatal<T>(fes: FatalError, fei: u32, why: &'static str) -> Result<T, Fatal> {
     Err(Fatal { fes, fei, why })
 }
 
-/// What a connection has come to.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// ICReq is awaited.
+    /// The target waits for ICReq.
     Fresh,
-    /// Initialised.
+    /// The connection is initialised.
     Ready,
-    /// A TermReq was sent; what comes is dropped until the host closes.
+    /// A TermReq was sent. Bytes that come are dropped until the host closes.
     Ending,
-    /// To be closed.
+    /// The connection is to be closed.
     Closed,
 }
 
@@ -75,9 +75,9 @@ pub(super) struct Queue {
     pub(super) association: usize,
     pub(super) qid: u16,
     pub(super) entries: u32,
-    /// SQHD.
+    /// The value of SQHD.
     pub(super) head: u32,
-    /// SQ flow control is disabled.
+    /// Whether SQ flow control is disabled.
     pub(super) no_flow: bool,
 }
 
@@ -86,11 +86,11 @@ pub(super) struct Queue {
 pub(super) struct InCapsule {
     pub(super) slot: u16,
     pub(super) len: u32,
-    /// Its digest was wrong.
+    /// Whether its digest was wrong.
     pub(super) bad: bool,
 }
 
-/// What some bytes came to.
+/// The result of taking some bytes.
 pub(super) enum Got {
     /// More bytes are needed.
     Nothing,
@@ -107,15 +107,15 @@ struct Data {
     /// The command, if the data is in its capsule.
     capsule: Option<Sqe>,
     slot: u16,
-    /// Padding that is still to come.
+    /// The number of padding bytes that are still to come.
     padding: usize,
-    /// Where in the slot the next byte goes.
+    /// The offset in the slot at which the next byte goes.
     at: usize,
-    /// Bytes that are still to come.
+    /// The number of bytes that are still to come.
     left: usize,
     crc: u32,
     digest: [u8; DIGEST_BYTES],
-    /// Bytes of the digest that are still to come.
+    /// The number of bytes of the digest that are still to come.
     digest_left: usize,
 }
 
@@ -123,33 +123,33 @@ pub(super) struct Connection {
     pub(super) id: ConnId,
     pub(super) phase: Phase,
     header: [u8; HEADER_BYTES],
-    /// Bytes of `header` that there are.
+    /// The number of bytes of `header` that have come.
     have: usize,
     body: Option<Data>,
     pub(super) digests: u8,
     /// HPDA in bytes.
     pub(super) align: usize,
     pub(super) queue: Option<Queue>,
-    /// Identifiers in use.
+    /// The identifiers in use.
     cids: Vec<u64>,
-    /// Commands that are not answered.
+    /// The number of commands that are not answered.
     pub(super) outstanding: u32,
     pub(super) r2ts: u32,
     /// Writes that wait until R2T can be sent.
     pub(super) deferred: VecDeque<Sqe>,
     pub(super) out: Output,
-    /// Close once so many bytes more are sent: fault injection.
+    /// The number of further bytes after which the connection is closed. This injects a fault.
     pub(super) cut: Option<usize>,
     /// The time, while bytes are taken.
     pub(super) now_ns: u64,
-    /// When data has come, or the first of what was asked for was.
+    /// The time at which data last came, or at which the first of the open R2Ts was sent.
     pub(super) data_ns: u64,
-    /// Since when the socket takes nothing.
+    /// The time since which the socket takes nothing.
     pub(super) blocked_ns: Option<u64>,
     pub(super) opened_ns: u64,
     /// The address that the host has connected to, if it listens at several.
     pub(super) local: Option<SocketAddr>,
-    /// When the TermReq was sent.
+    /// The time at which the TermReq was sent.
     pub(super) ended_ns: u64,
 }
 
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Marks a command identifier as used. False if it was.
+    /// Marks a command identifier as used. Returns false if it was used already.
     #[inline(always)]
     pub(super) fn use_cid(&mut self, cid: u16) -> bool {
         if self.cids.is_empty() {
@@ -198,7 +198,7 @@ impl Connection {
         }
     }
 
-    /// When it is closed if nothing happens on it.
+    /// Returns when the connection is closed if nothing happens on it.
     pub(super) fn until_ns(&self) -> Option<u64> {
         match self.phase {
             Phase::Closed => return None,
@@ -216,7 +216,7 @@ impl Connection {
         self.queue.map(|queue| queue.qid)
     }
 
-    /// Takes bytes of `input` from `used` on, up to the next thing that came of them.
+    /// Takes bytes of `input` from `used` on, up to the next result.
     #[inline]
     pub(super) fn next(
         &mut self,
@@ -250,7 +250,7 @@ impl Connection {
                         || (!backend.may_take(self.id, self.qid())
                             && (common.plen.get() as usize > len || self.takes_slot()));
                     if stalled {
-                        // A byte is given back, so that the command is looked at again.
+                        // One byte is returned, so that the command is examined again.
                         self.have -= 1;
                         *used -= 1;
                         self.data_ns = self.now_ns;
@@ -265,7 +265,7 @@ impl Connection {
         }
     }
 
-    /// Whether the command in the header, which has no data with it, takes a slot.
+    /// Returns whether the command in the header, which has no data with it, takes a slot.
     fn takes_slot(&self) -> bool {
         let Ok(capsule) = CapsuleCmd::read_from_bytes(&self.header[..72]) else { return true };
         let sqe = capsule.sqe();
@@ -279,7 +279,7 @@ impl Connection {
         !is_own
     }
 
-    /// Collects the first `len` bytes of a header. False if more are needed.
+    /// Collects the first `len` bytes of a header. Returns false if more are needed.
     #[inline(always)]
     fn collect(&mut self, len: usize, input: &[u8], used: &mut usize) -> bool {
         if self.have < len {
@@ -291,7 +291,8 @@ impl Connection {
         self.have >= len
     }
 
-    /// Checks what every PDU begins with; its type, and the length of its header and digest.
+    /// Checks the fields with which every PDU begins. Returns its type, and the length of its
+    /// header and digest.
     #[inline(always)]
     fn check_common(&self) -> Result<(CommonHeader, PduType, usize), Fatal> {
         let common = CommonHeader::read_from_bytes(&self.header[..8]).unwrap_or_default();
@@ -363,7 +364,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Where a PDU's data is: its padding and length.
+    /// Returns where a PDU's data is: its padding and length.
     #[inline(always)]
     fn data_of(&self, common: CommonHeader, len: usize) -> Result<(usize, usize), Fatal> {
         let plen = common.plen.get() as usize;
@@ -463,7 +464,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes data of the current PDU; what it came to, once all is there.
+    /// Takes data of the current PDU. Returns the result once all of it has come.
     fn take_data(
         &mut self,
         input: &[u8],
@@ -510,14 +511,15 @@ impl Connection {
         Ok((end == of.len).then_some(Got::Filled(slot)))
     }
 
-    /// Sends a TermReq with the header that is at fault, without its digest, and listens no more.
+    /// Sends a TermReq with the header that is at fault, without its digest. The connection's
+    /// further bytes are dropped.
     pub(super) fn terminate(&mut self, fatal: Fatal, now_ns: u64) {
         let hlen = PduType::try_from(self.header[0]).map_or(8, header_bytes);
         let offending = &self.header[..self.have.min(hlen.into())];
         let mut pdu = TermReq::default();
         let (hlen, len) = (size_of::<TermReq>() as u8, offending.len() as u32);
         pdu.common = CommonHeader::new(PduType::TargetTermReq, hlen, len);
-        // Its data has no digest, and no offset.
+        // The data of this PDU has no digest, and no offset.
         pdu.common.pdo = 0;
         pdu.fes.set(fatal.fes as u16);
         pdu.fei = fatal.fei.to_le_bytes();

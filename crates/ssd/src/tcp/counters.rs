@@ -1,4 +1,4 @@
-//! What the target has counted. The controller's counters are beside these.
+//! The counters of the target. Those of the controller are separate.
 
 use crate::counters::counters;
 
@@ -33,6 +33,6 @@ counters! {
     injected_closes,
     /// Faults injected: wrong digests sent.
     injected_digests,
-    /// Times the thread slept.
+    /// Number of times that the thread slept.
     sleeps,
 }

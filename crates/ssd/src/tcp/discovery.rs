@@ -15,14 +15,15 @@ use super::admin::TRANSPORT_SGLS;
 use crate::controller::identify::FIRMWARE;
 use crate::event_requests::MAX_REQUESTS;
 
-/// Admin Max SQ Size that is offered.
+/// The Admin Max SQ Size that is offered.
 const ADMIN_ENTRIES: u16 = 32;
-/// EFLAGS of the discovery service's own entry: it returns the same at every address (2.0).
+/// The bit of EFLAGS of the discovery service's own entry that says that it returns the same at
+/// every address (2.0).
 const DUPLICATE_RETURNED: u16 = 1;
-/// TREQ: SQ flow control may be disabled.
+/// The bit of TREQ that says that SQ flow control may be disabled.
 const FLOW_CONTROL_OPTIONAL: u8 = 1 << 2;
 
-/// The whole log page for a host that has connected to `addr`.
+/// Returns the whole log page for a host that has connected to `addr`.
 pub(super) fn log_page(nqn: &str, addr: SocketAddr) -> Vec<u8> {
     let mut header = DiscoveryHeader::new_zeroed();
     header.genctr.set(1);
@@ -49,7 +50,7 @@ pub(super) fn log_page(nqn: &str, addr: SocketAddr) -> Vec<u8> {
     page
 }
 
-/// Identify Controller of the discovery controller.
+/// Returns Identify Controller of the discovery controller.
 pub(super) fn identify(cntlid: u16, version: u32, entries: u32) -> Vec<u8> {
     let mut c = IdentifyController::new_zeroed();
     c.set_serial("DISCOVERY");
@@ -62,7 +63,7 @@ pub(super) fn identify(cntlid: u16, version: u32, entries: u32) -> Vec<u8> {
     c.cntrltype = controller_type::DISCOVERY;
     c.aerl = (MAX_REQUESTS - 1) as u8;
     c.kas.set(1);
-    // Get Log Page has an offset.
+    // Get Log Page supports an offset.
     c.lpa = 1 << 2;
     c.maxcmd.set(entries as u16);
     c.sgls.set(sgls::SUPPORTED | sgls::OFFSETS | TRANSPORT_SGLS);

@@ -26,10 +26,10 @@ use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::medium::Medium;
 
-/// Associations with the discovery service, at once.
+/// The maximum number of associations with the discovery service at once.
 const DISCOVERIES: usize = 64;
 
-/// The most entries of a host's queue.
+/// The maximum number of entries of a host's queue.
 const QUEUE_ENTRIES: u32 = 1024;
 
 /// A response that is held back.
@@ -44,7 +44,7 @@ pub(super) enum Response {
     Done(u16, Cqe),
     /// A completion without data.
     Cqe(Cqe),
-    /// The same of a command whose identifier another one has, and keeps.
+    /// A completion of a command whose identifier another command has, and keeps.
     Conflict(Cqe),
     /// A slot's data, of a successful read that the target answers itself.
     Data(u16),
@@ -55,10 +55,10 @@ pub(super) struct Engine {
     pub(super) conns: Vec<Option<Connection>>,
     generations: Vec<u32>,
     pub(super) free: Vec<usize>,
-    /// By place: first those that have a queue pair of the SSD's, place + 1, then those with the
-    /// discovery service.
+    /// The associations by place. First come those that have a queue pair of the SSD's (place + 1),
+    /// then those with the discovery service.
     pub(super) associations: Vec<Option<Association>>,
-    /// Places of the first kind.
+    /// The number of places of the first kind.
     pub(super) pairs: usize,
     pub(super) entries: u32,
     pub(super) options: TargetOptions,
@@ -67,7 +67,7 @@ pub(super) struct Engine {
     pub(super) refusals: Arc<Refusals>,
     pub(super) injector: Injector,
     pub(super) held: VecDeque<Held>,
-    /// Connects that wait.
+    /// The Connects that wait.
     pub(super) waiting: Vec<Waiting>,
     /// Connections with something to send.
     pub(super) dirty: Vec<usize>,
@@ -76,7 +76,7 @@ pub(super) struct Engine {
     pub(super) reaped: Vec<Reaped>,
     pub(super) now_ns: u64,
     pub(super) last_cntlid: u16,
-    /// CSTS.CFS of the SSD has been passed on.
+    /// Whether CSTS.CFS of the SSD has been passed on.
     pub(super) failed: bool,
     pub(super) gone: bool,
 }
@@ -120,7 +120,7 @@ impl Engine {
         self.injector = Injector::new(plan);
     }
 
-    /// Adds a connection; `None` if there are too many, or the SSD is not there.
+    /// Adds a connection. Returns `None` if there are too many, or if the SSD is not there.
     pub(super) fn open(&mut self) -> Option<usize> {
         if self.gone || self.conns.len() - self.free.len() >= self.options.max_connections {
             self.counters.too_many.add(1);
@@ -138,18 +138,18 @@ impl Engine {
         Some(index)
     }
 
-    /// The connection, if it is still that one.
+    /// Returns the connection, if it is still the same one.
     #[inline(always)]
     pub(super) fn live(&mut self, id: ConnId) -> Option<&mut Connection> {
         self.conns.get_mut(id.index as usize)?.as_mut().filter(|conn| conn.id == id)
     }
 
-    /// Whether the connection is to be closed, or is no more.
+    /// Returns whether the connection is to be closed, or does not exist any more.
     pub(super) fn is_over(&self, index: usize) -> bool {
         self.conns.get(index).and_then(Option::as_ref).is_none_or(|c| c.phase == Phase::Closed)
     }
 
-    /// Has a connection closed.
+    /// Marks a connection to be closed.
     pub(super) fn close_later(&mut self, id: ConnId) {
         let index = id.index as usize;
         if let Some(conn) = self.live(id) {
@@ -177,14 +177,15 @@ impl Engine {
 
     pub(super) fn release_held(&mut self) {
         self.now_ns = self.backend.now_ns();
-        // The plan may have changed, so they are not in order for sure; nearly always they are.
+        // The plan may have changed, so the responses may not be in order, but nearly always they
+        // are.
         while self.held.front().is_some_and(|held| held.due_ns <= self.now_ns) {
             let Some(Held { conn, response, .. }) = self.held.pop_front() else { break };
             self.send(conn, response);
         }
     }
 
-    /// When there is something to do without any bytes coming.
+    /// Returns when there is something to do without any bytes coming.
     pub(super) fn next_event_ns(&self) -> Option<u64> {
         let held = self.held.front().map(|held| held.due_ns);
         [held, self.backend.next_event_ns()].into_iter().flatten().min()
@@ -230,7 +231,7 @@ impl Engine {
         let mut answered = false;
         if let Some(slot) = data {
             let len = self.backend.slot(slot).len;
-            // No completion has to follow if it would say nothing.
+            // No completion has to follow if it would carry no information.
             answered = queue.no_flow && cqe.dw0.get() == 0 && cqe.status_phase.get() == 0;
             let how = (conn.digests, conn.align);
             conn.out.data(&self.backend, (slot, cid, len), how, answered, corrupted);
@@ -265,7 +266,7 @@ impl Engine {
         self.mark_dirty(index);
     }
 
-    /// Changes what the SSD says of itself to what hosts are to know.
+    /// Changes the SSD's Identify data to those that hosts are to get.
     #[inline(always)]
     fn patch(&mut self, slot: u16, id: ConnId) {
         let of = self.backend.slot(slot);
@@ -290,14 +291,14 @@ impl Engine {
         self.answer(id, Response::Cqe(cqe));
     }
 
-    /// Takes the slot away from a command, and answers it.
+    /// Releases the slot of a command, and answers the command.
     pub(super) fn refuse_slot(&mut self, index: usize, slot: u16, status: Status) {
         let cid = self.backend.slot(slot).sqe.cid();
         self.backend.release(slot);
         self.respond(index, cid, status, 0);
     }
 
-    /// A connection has deferred commands, for which there may be room later.
+    /// Defers a command of a connection, for which there may be room later.
     pub(super) fn defer(&mut self, index: usize, sqe: Sqe) {
         if let Some(conn) = &mut self.conns[index] {
             conn.deferred.push_back(sqe);
@@ -311,13 +312,13 @@ impl Engine {
         }
     }
 
-    /// The next pieces to send of a connection.
+    /// Collects the next pieces to send of a connection.
     pub(super) fn gather<'a>(&'a self, index: usize, to: &mut [IoSlice<'a>; PIECES]) -> usize {
         let Some(conn) = &self.conns[index] else { return 0 };
         conn.out.gather(&self.backend, to, conn.cut.unwrap_or(usize::MAX))
     }
 
-    /// So many bytes were sent.
+    /// Notes that `count` bytes were sent.
     pub(super) fn sent(&mut self, index: usize, count: usize) {
         let Some(conn) = &mut self.conns[index] else { return };
         conn.out.advance(count, &mut self.backend);
@@ -330,14 +331,14 @@ impl Engine {
         }
     }
 
-    /// The socket takes nothing for now.
+    /// Notes that the socket takes nothing for now.
     pub(super) fn blocked(&mut self, index: usize) {
         if let Some(conn) = &mut self.conns[index] {
             conn.blocked_ns.get_or_insert(self.now_ns);
         }
     }
 
-    /// Hosts whose controller is enabled.
+    /// Returns the number of hosts whose controller is enabled.
     pub(super) fn enabled(&self) -> usize {
         self.associations[..self.pairs].iter().flatten().filter(|a| a.cc.en()).count()
     }
@@ -349,7 +350,7 @@ impl Engine {
         })
     }
 
-    /// A controller is enabled: the SSD has to be, too.
+    /// Enables the SSD, because a controller is enabled.
     pub(super) fn revive(&mut self) {
         let alone = self.enabled() <= 1;
         if self.failed || (alone && (!self.backend.csts().rdy() || self.has_orphans())) {
@@ -359,7 +360,7 @@ impl Engine {
     }
 }
 
-/// A status that a repetition does not change.
+/// Returns a status that a repetition does not change.
 pub(super) fn dnr(code: StatusCode) -> Status {
     Status::from_code(code).with_dnr()
 }

@@ -1,4 +1,4 @@
-//! Faults of the network, injected by the target.
+//! Injects faults of the network into the target.
 
 use std::str::FromStr;
 
@@ -6,26 +6,27 @@ use super::output::Corrupted;
 use crate::Rng;
 use crate::faults::parse_ns;
 
-/// The longest delay: a minute.
+/// The longest delay, which is a minute.
 const DELAY_MAX_NS: u64 = 60_000_000_000;
 
-/// Which faults of the network to inject. The default is none.
+/// The faults of the network to inject. The default is none.
 ///
 /// As text it is a list of `delay=TIME`, `drop=1/N`, `cut=1/N`, `hdgst=1/N`, `ddgst=1/N` and
 /// `seed=N`, separated by commas; TIME has a unit: ns, us, ms or s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetFaults {
-    /// Each response is held back so long, in ns.
+    /// The time for which each response is held back, in ns.
     pub delay_ns: u64,
-    /// Of so many commands, one closes its connection; 0: none.
+    /// One in this number of commands closes its connection; 0 means none.
     pub drop_one_in: u32,
-    /// Of so many responses, one ends in the middle, and the connection with it; 0: none.
+    /// One in this number of responses ends in the middle, and the connection with it; 0 means
+    /// none.
     pub cut_one_in: u32,
-    /// Of so many PDUs with a header digest, one has a wrong one; 0: none.
+    /// One in this number of PDUs with a header digest has a wrong one; 0 means none.
     pub hdgst_one_in: u32,
-    /// Of so many PDUs with a data digest, one has a wrong one; 0: none.
+    /// One in this number of PDUs with a data digest has a wrong one; 0 means none.
     pub ddgst_one_in: u32,
-    /// The seed of chance.
+    /// The seed of the random choices.
     pub seed: u64,
 }
 
@@ -41,7 +42,7 @@ impl NetFaults {
     };
 }
 
-/// Why a text is no [`NetFaults`].
+/// The reason why a text is no [`NetFaults`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("network faults: {0}")]
 pub struct NetFaultsError(String);
@@ -90,7 +91,7 @@ impl FromStr for NetFaults {
     }
 }
 
-/// Faults at work.
+/// The faults in force.
 pub(super) struct Injector {
     pub(super) plan: NetFaults,
     pub(super) none: bool,
@@ -107,19 +108,19 @@ impl Injector {
         n > 0 && self.rng.next_u64().is_multiple_of(u64::from(n))
     }
 
-    /// Whether to close the connection at this command.
+    /// Returns whether to close the connection at this command.
     pub(super) fn drops(&mut self) -> bool {
         self.one_in(self.plan.drop_one_in)
     }
 
-    /// How many of the `len` bytes of a response are sent before the connection is closed.
+    /// Returns how many of the `len` bytes of a response are sent before the connection is closed.
     pub(super) fn cuts(&mut self, len: usize) -> Option<usize> {
         let cuts = self.one_in(self.plan.cut_one_in);
-        // At least one: only bytes that are sent get it there.
+        // At least one byte is sent, because the connection is closed only after sending bytes.
         cuts.then(|| 1 + (self.rng.next_u64() % (len.max(2) - 1) as u64) as usize)
     }
 
-    /// Whether digests are wrong.
+    /// Returns whether digests are wrong.
     pub(super) fn corrupts(&mut self) -> Corrupted {
         let header = self.one_in(self.plan.hdgst_one_in);
         Corrupted { header, data: self.one_in(self.plan.ddgst_one_in) }

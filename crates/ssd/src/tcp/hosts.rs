@@ -1,4 +1,4 @@
-//! Hosts come and go: Connect, properties, and the end of an association.
+//! Handles hosts that come and go: Connect, properties, and the end of an association.
 
 use meantime_nvme_spec::cqe::Cqe;
 use meantime_nvme_spec::fabrics::{
@@ -19,16 +19,16 @@ use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::engine::{Engine, dnr};
 use super::output::Corrupted;
 
-/// How long a Connect waits for the end of the connection that its I/O queue has. A host that has
-/// lost one connects anew at once, and its end may be noticed only after that.
+/// How long a Connect waits for the end of the connection that has its I/O queue. A host that has
+/// lost a connection connects anew at once, and its end may be noticed only after that.
 const PASSING_NS: u64 = 100_000_000;
 
-/// Why Connect is refused.
+/// The reason why Connect is refused.
 struct Refused {
     status: Status,
-    /// DW0 of its completion.
+    /// DW0 of the completion.
     dw0: u32,
-    /// For the log.
+    /// The reason for the log.
     why: String,
     /// Whether the reason may soon be gone.
     passes: bool,
@@ -38,28 +38,29 @@ fn refused(status: Status, dw0: u32, why: impl Into<String>) -> Refused {
     Refused { status, dw0, why: why.into(), passes: false }
 }
 
-/// The parameter at `offset` of the entry is wrong.
+/// Returns the refusal for a wrong parameter at `offset` of the entry.
 fn in_entry(offset: u32, why: impl Into<String>) -> Refused {
     refused(status(FabricsStatus::ConnectInvalidParameters), offset, why)
 }
 
-/// The parameter at `offset` of the data is wrong.
+/// Returns the refusal for a wrong parameter at `offset` of the data.
 fn in_data(offset: u32, why: impl Into<String>) -> Refused {
     in_entry(offset | 1 << 16, why)
 }
 
-/// Connect is refused with a status that no repetition changes.
+/// Returns the refusal of Connect with a status that no repetition changes.
 fn not_now(code: StatusCode, why: &str) -> Refused {
     refused(dnr(code), 0, why)
 }
 
-/// The name that a host has given itself: empty if it has none, `None` if it is no NQN. Base 2.0
-/// wants one; SPDK's programs send none unless they are given one, and its target takes that.
+/// Returns the name that a host has given itself, which is empty if it has none, or `None` if it is
+/// no NQN. Base 2.0 requires a name, but SPDK's programs send none unless they are given one, and
+/// its target accepts that.
 fn host_name(field: &[u8; 256]) -> Option<&str> {
     if field[0] == 0 { Some("") } else { nqn(field) }
 }
 
-/// The same for the log.
+/// Returns the host's name for the log.
 fn host_words(data: Option<&ConnectData>) -> String {
     match data.map(|data| host_name(&data.hostnqn)) {
         Some(Some("")) => "a host without a name".to_owned(),
@@ -74,7 +75,7 @@ fn status(code: FabricsStatus) -> Status {
 }
 
 impl Engine {
-    /// The most I/O queues of a host.
+    /// Returns the maximum number of I/O queues of a host.
     pub(super) fn most_queues(&self) -> u16 {
         self.options.max_queues
     }
@@ -83,7 +84,7 @@ impl Engine {
         self.backend.machine().controller().regs.read32(regs::VS)
     }
 
-    /// The first command of a connection, which has to be Connect.
+    /// Handles the first command of a connection, which has to be Connect.
     pub(super) fn connect(&mut self, index: usize, sqe: &Sqe, data: Option<InCapsule>) {
         let read = self.connect_data(index, sqe, data);
         self.drop_data(data);
@@ -97,7 +98,7 @@ impl Engine {
         }
     }
 
-    /// The data of a command, if it is Connect as it has to be.
+    /// Returns the data of a command, if it is a valid Connect.
     fn connect_data(
         &mut self,
         index: usize,
@@ -129,7 +130,7 @@ impl Engine {
         data.ok_or_else(|| not_now(StatusCode::DataSglLengthInvalid, why))
     }
 
-    /// Makes a queue of a connection, now or when it can be.
+    /// Makes a queue of a connection, now or when that is possible.
     fn try_join(&mut self, waiting: Waiting) {
         let is_ready = |conn: &mut Connection| conn.phase == Phase::Ready;
         if !self.live(waiting.conn).is_some_and(is_ready) {
@@ -144,7 +145,7 @@ impl Engine {
         }
     }
 
-    /// Tries Connects again that wait.
+    /// Retries the Connects that wait.
     pub(super) fn try_again(&mut self) {
         for waiting in std::mem::take(&mut self.waiting) {
             self.try_join(waiting);
@@ -260,7 +261,8 @@ impl Engine {
         Ok((place, cntlid))
     }
 
-    /// The next identifier that no association has, as late as possible one that had been used.
+    /// Returns the next identifier that no association has. One that was used before comes as late
+    /// as possible.
     fn next_cntlid(&mut self) -> u16 {
         /// CNTLIDs from here on are reserved (NVMe-oF 1.1 §3.3).
         const END: u16 = 0xfff0;
@@ -313,7 +315,7 @@ impl Engine {
         Ok((place, cntlid))
     }
 
-    /// The value of a property; `None` if there is none of this offset and size.
+    /// Returns the value of a property, or `None` if there is none of this offset and size.
     pub(super) fn property(&mut self, at: usize, sqe: &Sqe) -> Option<u64> {
         let is_long = sqe.property_is_long();
         match (sqe.property_offset(), is_long) {
@@ -363,7 +365,7 @@ impl Engine {
         }
     }
 
-    /// CC.EN has become 0: the queues end, and with them their commands.
+    /// Handles CC.EN becoming 0: the queues end, and so do their commands.
     fn disable(&mut self, at: usize) {
         self.end_queues(at);
         let most = self.most_queues();
@@ -371,7 +373,8 @@ impl Engine {
         association.failed = false;
         association.granted = most;
         association.events.clear();
-        // Requests are not answered: after a reset the host does not know them any more.
+        // Event requests are not answered, because after a reset the host does not know them any
+        // more.
         let admin = association.admin;
         let requests = association.requests.release_all();
         if let Some(conn) = self.live(admin) {
@@ -399,7 +402,7 @@ impl Engine {
         }
     }
 
-    /// Ends an association: its connections are closed, and no command of it is executed any more.
+    /// Ends an association. Its connections are closed, and no command of it is executed any more.
     pub(super) fn end_association(&mut self, at: usize) {
         self.end_queues(at);
         if let Some(association) = self.associations[at].take() {
@@ -408,7 +411,7 @@ impl Engine {
         }
     }
 
-    /// The same, if its admin connection is this.
+    /// Ends an association, if its admin connection is `admin`.
     pub(super) fn end_association_of(&mut self, at: usize, admin: ConnId) {
         if self.associations[at].as_ref().is_some_and(|association| association.admin == admin) {
             self.end_association(at);

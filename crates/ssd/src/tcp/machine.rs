@@ -1,8 +1,8 @@
-//! The controller, and the memory that it reaches for the target: data buffers and queues.
+//! The controller, and the memory that it accesses for the target: data buffers and queues.
 //!
-//! Both are in one structure because of what it promises: while the controller runs, nobody holds
-//! a reference to that memory. The controller runs only in calls on the borrow that
-//! [`Machine::controller`] returns, which borrows the memory too.
+//! Both are in one structure because of its promise: while the controller runs, no reference to
+//! that memory exists. The controller runs only in calls on the borrow that
+//! [`Machine::controller_mut`] returns, which borrows the memory too.
 
 #![expect(unsafe_code)]
 
@@ -16,12 +16,12 @@ use meantime_nvme_spec::sqe::Sqe;
 use crate::controller::Controller;
 use crate::hostmem::{OwnMemory, PAGE_BYTES};
 
-/// Bytes of a slot's data buffer: the most that a command transfers.
+/// The size of a slot's data buffer in bytes, which is the most that a command transfers.
 pub(super) const BUFFER_BYTES: usize = 128 << 10;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
-/// Bytes of memory for the rings of one queue pair of `entries` entries, in whole pages.
+/// Returns the size of the rings of one queue pair of `entries` entries, in bytes of whole pages.
 const fn pair_bytes(entries: u32) -> usize {
     sq_bytes(entries) + (entries as usize * size_of::<Cqe>()).next_multiple_of(PAGE)
 }
@@ -39,8 +39,8 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Gives `controller` memory for `slots` commands and `pairs` queue pairs of `entries`
-    /// entries. `None` if there is none, or the controller refuses it.
+    /// Gives `controller` memory for `slots` commands and `pairs` queue pairs of `entries` entries.
+    /// Returns `None` if there is none, or the controller refuses it.
     pub(super) fn new(
         mut controller: Controller,
         slots: usize,
@@ -67,19 +67,19 @@ impl Machine {
         Some(machine)
     }
 
-    /// The controller. Nothing else of this structure can be used meanwhile.
+    /// Returns the controller. Nothing else of this structure can be used meanwhile.
     #[inline(always)]
     pub(super) fn controller_mut(&mut self) -> &mut Controller {
         &mut self.controller
     }
 
-    /// The controller to read, which must not be run.
+    /// Returns the controller for reading. It must not be run.
     #[inline(always)]
     pub(super) fn controller(&self) -> &Controller {
         &self.controller
     }
 
-    /// The address of a slot's buffer.
+    /// Returns the address of a slot's buffer.
     #[inline(always)]
     pub(super) fn buffer(&self, slot: usize) -> u64 {
         (self.memory.addr() + slot * BUFFER_BYTES) as u64
@@ -89,7 +89,7 @@ impl Machine {
         self.slots * BUFFER_BYTES + slot * PAGE
     }
 
-    /// The PRPs of `len` bytes of a slot's buffer.
+    /// Returns the PRPs of `len` bytes of a slot's buffer.
     #[inline(always)]
     pub(super) fn prps(&self, slot: usize, len: usize) -> (u64, u64) {
         let buffer = self.buffer(slot);
@@ -108,13 +108,13 @@ impl Machine {
         self.slots * (BUFFER_BYTES + PAGE) + pair * pair_bytes(self.entries)
     }
 
-    /// The addresses of a queue pair's rings.
+    /// Returns the addresses of a queue pair's rings.
     pub(super) fn rings(&self, pair: usize) -> (u64, u64) {
         let sq = (self.memory.addr() + self.pair_at(pair)) as u64;
         (sq, sq + sq_bytes(self.entries) as u64)
     }
 
-    /// Forgets what a pair's completion queue holds.
+    /// Clears the content of a pair's completion queue.
     pub(super) fn clear_pair(&mut self, pair: usize) {
         let at = self.pair_at(pair);
         self.range_mut(at..at + pair_bytes(self.entries)).fill(0);
@@ -140,13 +140,13 @@ impl Machine {
         cqe
     }
 
-    /// A slot's data.
+    /// Returns a slot's data.
     #[inline(always)]
     pub(super) fn data(&self, slot: usize, range: Range<usize>) -> &[u8] {
         self.range(self.data_range(slot, range))
     }
 
-    /// A slot's data, to be changed.
+    /// Returns a slot's data for changes.
     #[inline(always)]
     pub(super) fn data_mut(&mut self, slot: usize, range: Range<usize>) -> &mut [u8] {
         let range = self.data_range(slot, range);

@@ -1,10 +1,10 @@
-//! The SSD served over NVMe/TCP: to Linux's host, SPDK's, and this project's.
+//! Serves the SSD over NVMe/TCP to the hosts of Linux, of SPDK and of this project.
 //!
-//! [`Target`] has one thread, which runs the sockets and the controller: nothing is handed over
-//! between CPUs. All hosts share one controller, with its namespaces, its service-time model, its
-//! faults. Each has an association, with a virtual controller (registers, Keep Alive Timer, number
-//! of queues, event requests), and a queue pair of the controller's that is closed when it ends:
-//! no command of a host that is gone is executed.
+//! [`Target`] has one thread, which runs the sockets and the controller, so nothing is passed
+//! between CPUs. All hosts share one controller, with its namespaces, its service-time model and
+//! its faults. Each host has an association, with a virtual controller (registers, Keep Alive
+//! Timer, number of queues, event requests), and a queue pair of the controller's, which is closed
+//! when the association ends. No command of a host that is gone is executed.
 //!
 //! ```text
 //!   server        sockets; when to look, to spin, to sleep
@@ -20,13 +20,14 @@
 //!       machine       its memory
 //! ```
 //!
-//! - **No host is trusted.** What breaks the protocol ends its connection with a TermReq and a
-//!   named reason, and is counted. Memory is bounded for each connection and in all, no connection
-//!   has more than half of the slots, and some are kept for admin queues; who is slow to
-//!   connect, to send data that was asked for, or to take answers, is disconnected after 10 s.
-//! - **Without encryption or authentication.** Whoever can reach the address can read and write
-//!   everything; a list of host NQNs only keeps mistakes away.
-//! - Features but the number of queues and the Keep Alive Timer are common to all hosts.
+//! - **No host is trusted.** A host that breaks the protocol has its connection ended with a
+//!   TermReq and a named reason, which is counted. Memory is bounded for each connection and in
+//!   all, no connection has more than half of the slots, and some are kept for admin queues. A host
+//!   that is slow to connect, to send data for which it was asked, or to take answers, is
+//!   disconnected after 10 s.
+//! - **There is no encryption or authentication.** Any host that can reach the address can read and
+//!   write everything. A list of host NQNs only prevents mistakes.
+//! - All features except the number of queues and the Keep Alive Timer are common to all hosts.
 
 mod admin;
 mod association;
@@ -79,7 +80,7 @@ use server::{Server, Shared};
 pub struct Target {
     handle: TargetHandle,
     addr: SocketAddr,
-    /// Returns whether what was cached has reached the medium, if that was asked for.
+    /// The thread. It returns whether cached data has reached the medium, if that was asked for.
     thread: Option<JoinHandle<Option<bool>>>,
 }
 
@@ -91,7 +92,7 @@ impl Target {
     /// Listens at the address, for an SSD on `medium`.
     ///
     /// # Errors
-    /// [`TargetError`].
+    /// [`TargetError`] says why the target could not be started.
     pub fn start(
         config: SsdConfig,
         medium: Medium,
@@ -102,10 +103,10 @@ impl Target {
         Self::start_on(config, medium, options, listener)
     }
 
-    /// The same with a socket that listens already, whatever address the options have.
+    /// Starts a target on a socket that already listens, whatever address the options have.
     ///
     /// # Errors
-    /// [`TargetError`].
+    /// [`TargetError`] says why the target could not be started.
     pub fn start_on(
         config: SsdConfig,
         medium: Medium,
@@ -129,8 +130,9 @@ impl Target {
         listener.set_nonblocking(true).map_err(failed)?;
         options.addr = addr;
         if config.serial == SsdConfig::default().serial {
-            // Identifiers of namespaces come from it. A host that has two subsystems refuses the
-            // second one's if they are the same; and they must not change from run to run.
+            // Identifiers of namespaces come from the serial number. A host that has two subsystems
+            // refuses the namespaces of the second one if the identifiers are the same, and they
+            // must not change from run to run.
             config.serial = format!("{:016X}", hash(&options.nqn));
         }
         let cpu = config.cpu;
@@ -159,13 +161,13 @@ impl Target {
         Ok(Self { handle: TargetHandle(shared), addr, thread: Some(thread) })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// A handle to control it while it runs. The handle does not keep it alive.
+    /// Returns a handle to control it while it runs. The handle does not keep it alive.
     #[must_use]
     pub fn handle(&self) -> TargetHandle {
         self.handle.clone()
@@ -176,32 +178,32 @@ impl Target {
         self.handle.set_net_faults(plan);
     }
 
-    /// Cuts the power and restores it: a random subset (by `seed`) of unflushed writes is lost,
-    /// and all connections are closed. Returns the number of lost writes.
+    /// Cuts the power and restores it. A random subset (by `seed`) of unflushed writes is lost, and
+    /// all connections are closed. Returns the number of lost writes.
     pub fn power_cut(&self, seed: u64) -> u64 {
         self.handle.cut_power(seed)
     }
 
-    /// The SSD's counters.
+    /// Returns the SSD's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.handle.counters()
     }
 
-    /// The target's own counters.
+    /// Returns the target's own counters.
     #[must_use]
     pub fn tcp_counters(&self) -> TcpCounters {
         self.handle.tcp_counters()
     }
 
-    /// Whether its thread runs: it always does, unless there is a bug.
+    /// Returns whether its thread runs, which it always does, unless there is a bug.
     #[must_use]
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Closes all connections, then has everything that is cached reach the medium. False if that
-    /// fails, or the thread had ended.
+    /// Closes all connections, then writes all cached data to the medium. Returns false if that
+    /// fails, or if the thread had ended.
     #[must_use]
     pub fn stop(mut self) -> bool {
         self.handle.0.flush_last.store(true, Ordering::Relaxed);
@@ -222,29 +224,29 @@ impl Drop for Target {
 }
 
 impl TargetHandle {
-    /// Replaces the faults of the network; returns when they are in force.
+    /// Replaces the faults of the network. Returns when they are in force.
     pub fn set_net_faults(&self, plan: NetFaults) {
         *self.0.net_faults.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
         self.run(Action::new(|_, _| {}));
-        // The action may have run before the plan was taken; the next is after that.
+        // The action may have run before the plan was taken. The next one runs after that.
         self.run(Action::new(|_, _| {}));
     }
 
-    /// Has everything that is cached reach the medium. False if that fails, or the target has
+    /// Writes all cached data to the medium. Returns false if that fails, or if the target has
     /// ended.
     #[must_use]
     pub fn flush(&self) -> bool {
         call(self, |controller| controller.store.flush()).unwrap_or(false)
     }
 
-    /// The target's own counters.
+    /// Returns the target's own counters.
     #[must_use]
     pub fn tcp_counters(&self) -> TcpCounters {
         self.0.tcp.snapshot()
     }
 
-    /// The hosts that were refused, and why, the earliest first. Later calls only add to the list
-    /// and to its counts.
+    /// Returns the hosts that were refused, and why, the earliest first. Later calls only add to
+    /// the list and to its counts.
     #[must_use]
     pub fn refused_hosts(&self) -> Vec<RefusedHost> {
         self.0.refusals.all()
@@ -258,7 +260,8 @@ impl FaultControl for TargetHandle {
             action.run(controller, now_ns);
             let _ = done.send(());
         })));
-        // Without a time-out: the SSD's owner waits. If the target has ended, the call is dropped.
+        // This has no time-out, because the SSD's owner waits. If the target has ended, the call is
+        // dropped.
         let _ = is_done.recv();
     }
 
@@ -284,7 +287,7 @@ impl Drop for CloseOnDrop {
 /// Listens at an address.
 ///
 /// # Errors
-/// [`TargetError::Listen`].
+/// [`TargetError::Listen`] if the system refuses.
 pub fn listen(addr: SocketAddr) -> Result<TcpListener, TargetError> {
     TcpListener::bind(addr).map_err(|source| TargetError::Listen { addr, source })
 }

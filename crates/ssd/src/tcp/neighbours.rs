@@ -1,23 +1,24 @@
-//! Whether others want the CPU of the target's thread.
+//! Determines whether other threads want the CPU of the target's thread.
 //!
-//! It is measured ([`Crowd`]). Where the kernel does not say how long a thread waits for its CPU,
-//! it is guessed: others want it if there is no other one, if a host is on it, or if the thread did
-//! not run for a while.
+//! This is measured ([`Crowd`]). Where the kernel does not report how long a thread waits for its
+//! CPU, it is guessed: others want the CPU if it is the only one, if a host runs on it, or if the
+//! thread did not run for a while.
 
 use meantime_process::cpu::{Crowd, Reading, Times};
 use rustix::thread::sched_getcpu;
 
-/// If some rounds took so long, another thread may have had the CPU in between.
+/// If some rounds took this long, another thread may have had the CPU in between.
 const AWAY_NS: u64 = 1_000_000;
-/// How long it is guessed then that others want it.
+/// How long the guess that others want the CPU then holds.
 const GUESSED_NS: u64 = 20_000_000;
-/// How long it is guessed until the kernel is asked again: it may have lacked a descriptor.
+/// How long it is guessed until the kernel is asked again, which may have lacked a descriptor.
 const ASK_NS: u64 = 1_000_000_000;
 
-/// How long the calling thread has waited for its CPU, in ns; `None`: the kernel does not say.
+/// Returns how long the calling thread has waited for its CPU, in ns, or `None` if the kernel does
+/// not report it.
 pub(super) type WaitedNs = fn() -> Option<u64>;
 
-/// The same, from the kernel.
+/// Returns that time from the kernel.
 pub(super) fn waited_ns() -> Option<u64> {
     Times::of_this_thread().map(|times| times.waited_ns)
 }
@@ -25,12 +26,12 @@ pub(super) fn waited_ns() -> Option<u64> {
 pub(super) struct Neighbours {
     crowd: Crowd,
     waited_ns: WaitedNs,
-    /// Until when it is guessed.
+    /// The time until which it is guessed.
     guess_until_ns: u64,
     one_cpu: bool,
-    /// A busy host was on this thread's CPU lately.
+    /// Whether a busy host was on this thread's CPU lately.
     host_here: bool,
-    /// Until when the thread is taken for one that does not run all the time.
+    /// The time until which the thread counts as one that does not run all the time.
     away_until_ns: u64,
 }
 
@@ -46,7 +47,7 @@ impl Neighbours {
         }
     }
 
-    /// Whether others want the CPU.
+    /// Returns whether other threads want the CPU.
     #[inline]
     pub(super) fn want_cpu(&self, now_ns: u64) -> bool {
         if self.guesses(now_ns) {
@@ -56,14 +57,14 @@ impl Neighbours {
         }
     }
 
-    /// Whether the thread, which has nothing to do, should [look](Self::yield_and_judge) for
-    /// others.
+    /// Returns whether the thread, which has nothing to do, should [check](Self::yield_and_judge)
+    /// for others.
     #[inline]
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         !self.guesses(now_ns) && self.crowd.is_due(now_ns) && !self.want_cpu(now_ns)
     }
 
-    /// Looks whether others want the CPU, which they get.
+    /// Yields the CPU, and determines whether others wanted it.
     #[cold]
     pub(super) fn yield_and_judge(&mut self, now_ns: impl Fn() -> u64) {
         if !self.crowd.yield_cpu(|| Reading::take(&now_ns, self.waited_ns)) {
@@ -71,7 +72,7 @@ impl Neighbours {
         }
     }
 
-    /// Some rounds have taken `took_ns`.
+    /// Notes that some rounds have taken `took_ns`.
     #[inline]
     pub(super) fn rounds_took(&mut self, took_ns: u64, now_ns: u64) {
         if took_ns >= AWAY_NS {
@@ -80,7 +81,7 @@ impl Neighbours {
         }
     }
 
-    /// `cpus` are those on which something came from busy hosts.
+    /// Notes the `cpus` on which something came from busy hosts.
     pub(super) fn hosts_on(&mut self, now_ns: u64, mut cpus: impl Iterator<Item = u32>) {
         self.host_here = self.guesses(now_ns) && cpus.any(|cpu| cpu as usize == sched_getcpu());
     }

@@ -1,4 +1,4 @@
-//! How an SSD is served over NVMe/TCP, and why it cannot be.
+//! The options for serving an SSD over NVMe/TCP, and the errors.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,26 +11,26 @@ use crate::error::SsdError;
 /// The NQN of the subsystem, unless another is given.
 pub const DEFAULT_NQN: &str = "nqn.2026-01.io.meantime:ssd";
 
-/// How an SSD is served.
+/// The options for serving an SSD.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TargetOptions {
-    /// Where to listen; port 0: any.
+    /// The address at which to listen. Port 0 selects any port.
     pub addr: SocketAddr,
     /// The NQN of the subsystem.
     pub nqn: String,
-    /// The NQNs of the hosts that may connect; empty: any.
+    /// The NQNs of the hosts that may connect. If there are none, any host may.
     pub hosts: Vec<String>,
-    /// The most connections at once.
+    /// The maximum number of connections at once.
     pub max_connections: usize,
-    /// The most I/O queues of a host.
+    /// The maximum number of I/O queues of a host.
     pub max_queues: u16,
     /// Faults of the network.
     pub net_faults: NetFaults,
 }
 
 impl Default for TargetOptions {
-    /// At any port of the loopback address, for any host.
+    /// Returns the options for any port of the loopback address, and any host.
     fn default() -> Self {
         Self {
             addr: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -43,7 +43,7 @@ impl Default for TargetOptions {
     }
 }
 
-/// Why a target could not be started.
+/// The reason why a target could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -53,7 +53,7 @@ pub enum TargetError {
     /// A setting of the target is invalid.
     #[error("{field} {value:?}: {problem}")]
     Option {
-        /// Which.
+        /// The setting.
         field: &'static str,
         /// Its value.
         value: String,
@@ -65,13 +65,13 @@ pub enum TargetError {
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
 
 impl TargetOptions {
-    /// Refuses what cannot be.
+    /// Refuses invalid options.
     pub(super) fn check(&self) -> Result<(), TargetError> {
         let wrong = |field, value: &str, problem| {
             Err(TargetError::Option { field, value: value.to_owned(), problem })

@@ -1,4 +1,4 @@
-//! What a connection is about to send: headers in a buffer of its own, payload in its slots.
+//! The output of a connection. Headers are in a buffer of its own, and payload is in its slots.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -8,20 +8,20 @@ use zerocopy::IntoBytes;
 
 use super::backend::Backend;
 
-/// The most pieces of one `sendmsg`.
+/// The maximum number of pieces of one `sendmsg`.
 pub(super) const PIECES: usize = 64;
 
-/// Sent bytes that are kept at most, if others wait behind them.
+/// The maximum number of sent bytes that are kept, if others wait behind them.
 const SENT_BYTES: usize = 64 << 10;
 
 enum Piece {
     /// The next bytes of `bytes`.
     Bytes(usize),
-    /// So many bytes of a slot's buffer; then the slot is free.
+    /// This number of bytes of a slot's buffer. Then the slot is free.
     Slot { slot: u16, len: usize },
 }
 
-/// Whether a PDU gets wrong digests, for fault injection.
+/// Whether a PDU gets wrong digests. This injects a fault.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Corrupted {
     pub(super) header: bool,
@@ -32,11 +32,11 @@ pub(super) struct Corrupted {
 pub(super) struct Output {
     bytes: Vec<u8>,
     pieces: VecDeque<Piece>,
-    /// Bytes sent of `bytes`.
+    /// The number of bytes of `bytes` that were sent.
     sent_bytes: usize,
-    /// Bytes sent of the first piece.
+    /// The number of bytes of the first piece that were sent.
     sent: usize,
-    /// Bytes that are left to send.
+    /// The number of bytes that are left to send.
     left: usize,
 }
 
@@ -50,7 +50,7 @@ impl Output {
         self.left
     }
 
-    /// Of those, the ones that are in no slot.
+    /// Returns the number of those that are in no slot.
     pub(super) fn left_of_own(&self) -> usize {
         self.bytes.len() - self.sent_bytes
     }
@@ -64,7 +64,7 @@ impl Output {
         }
     }
 
-    /// Adds a PDU without data. `header` has its flags and length already.
+    /// Adds a PDU without data. `header` already has its flags and length.
     #[inline(always)]
     pub(super) fn pdu(&mut self, header: &[u8], digests: u8, corrupted: Corrupted) {
         let before = self.bytes.len();
@@ -110,7 +110,7 @@ impl Output {
         }
     }
 
-    /// The next pieces to send; how many there are.
+    /// Collects the next pieces to send. Returns how many there are.
     pub(super) fn gather<'a>(
         &'a self,
         backend: &'a Backend,
@@ -140,7 +140,7 @@ impl Output {
         count
     }
 
-    /// So many bytes have been sent.
+    /// Notes that `count` bytes have been sent.
     pub(super) fn advance(&mut self, mut count: usize, backend: &mut Backend) {
         self.left -= count;
         while count > 0 {
@@ -176,7 +176,7 @@ impl Output {
         }
     }
 
-    /// Sends no more than this many bytes of what is there. Slots stay with the connection.
+    /// Drops everything that is not sent yet. Slots return to the backend.
     pub(super) fn drop_all(&mut self, backend: &mut Backend) {
         for piece in self.pieces.drain(..) {
             if let Piece::Slot { slot, .. } = piece {

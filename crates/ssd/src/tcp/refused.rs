@@ -1,15 +1,16 @@
-//! Why hosts were refused: each reason once, with the number of times.
+//! Records why hosts were refused, with each reason once and the number of times.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Reasons that are told apart. Hosts choose their names, so there may be any number.
+/// The maximum number of reasons that are told apart. Hosts choose their names, so there may be any
+/// number.
 const REASONS: usize = 64;
 
 /// A host whose Connect was refused, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedHost {
-    /// The NQN that it has given itself, or words for one that has none.
+    /// The NQN that it has given itself, or a phrase for a host that has none.
     pub host: String,
     /// The reason.
     pub why: String,
@@ -41,7 +42,7 @@ impl Refusals {
         }
     }
 
-    /// All, the earliest first; none is ever taken out.
+    /// Returns all refusals, the earliest first. None is ever removed.
     pub(super) fn all(&self) -> Vec<RefusedHost> {
         self.lock().clone()
     }

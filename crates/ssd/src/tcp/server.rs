@@ -1,4 +1,5 @@
-//! The thread: the sockets, and when to look at them, to spin and to sleep.
+//! The thread of the target. It handles the sockets, and decides when to poll, to spin and to
+//! sleep.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -32,34 +33,36 @@ use crate::counters::SharedCounters;
 use crate::mailbox::{Call, Mailbox};
 use crate::sys;
 
-/// Bytes taken at once from a socket.
+/// The number of bytes taken at once from a socket.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// Rounds between two looks at the clock and at the sockets that are not busy; or as many times
-/// that something came from a busy one, so that many of these do not keep the others waiting.
+/// The number of rounds between two checks of the clock and of the sockets that are not busy. It is
+/// also the number of times that something comes from a busy socket between two checks, so that
+/// many of these do not make the others wait.
 const ROUNDS: u32 = 32;
-/// Rounds without work after which the thread looks whether others want its CPU, and sleeps if they
-/// do.
+/// The number of rounds without work after which the thread checks whether others want its CPU, and
+/// sleeps if they do.
 const CROWDED_ROUNDS: u32 = 2;
 /// How long a socket stays busy without anything coming.
 const BUSY_NS: u64 = 2_000_000;
-/// Sleeps end this long before their time: what is left is spun.
+/// Sleeps end this long before their time. The thread spins for the rest.
 const EARLY_NS: u64 = 60_000;
-/// Time between two checks for what has taken too long.
+/// The time between two checks for what has taken too long.
 const TICK_NS: u64 = 10_000_000;
 /// How long no connection is accepted after the system had no descriptor for one.
 const NO_ACCEPT_NS: u64 = 100_000_000;
-/// Connections accepted at once.
+/// The number of connections accepted at once.
 const ACCEPTS: usize = 16;
 
-/// Silence after which the system asks a host whether it is there, and how often: for 30 s in all.
+/// The time of silence after which the system asks a host whether it is there, and how often. The
+/// sum is 30 s.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 const PROBES: u32 = 3;
 
-/// Events taken at once from epoll.
+/// The number of events taken at once from epoll.
 const EVENTS: usize = 64;
 
-/// What epoll says of the listener and of the wake-up.
+/// The data of epoll for the listener and for the wake-up.
 const LISTENER: u64 = u64::MAX;
 const WAKE: u64 = u64::MAX - 1;
 
@@ -68,11 +71,11 @@ struct Peer {
     /// Bytes that could not be taken yet.
     left: Vec<u8>,
     left_at: usize,
-    /// Something has come since the last check.
+    /// Whether something has come since the last check.
     seen: bool,
     seen_ns: u64,
     busy: bool,
-    /// The socket takes no more.
+    /// Whether the socket takes no more.
     full: bool,
     interest: EventFlags,
     shut: bool,
@@ -83,10 +86,10 @@ impl Peer {
         self.left_at < self.left.len()
     }
 
-    /// Has epoll say what is of interest now.
+    /// Tells epoll which events are of interest now.
     fn listen(&mut self, epoll: &OwnedFd, index: usize) {
-        // While nothing is read, the end of what comes is not met either: a host that has closed
-        // would keep its queue, which it may want again at once.
+        // While nothing is read, the end of the stream is not reached either. A host that has
+        // closed would keep its queue, which it may want again at once.
         let wanted = if self.is_stalled() { EventFlags::RDHUP } else { EventFlags::IN }
             | if self.full { EventFlags::OUT } else { EventFlags::empty() };
         if wanted != self.interest {
@@ -96,13 +99,13 @@ impl Peer {
     }
 }
 
-/// What the thread and the target's handles share.
+/// The state that the thread and the target's handles share.
 pub(super) struct Shared {
     pub(super) mailbox: Mailbox,
     pub(super) wake: OwnedFd,
-    /// The thread is, or will be, asleep.
+    /// Whether the thread is, or will be, asleep.
     pub(super) asleep: AtomicBool,
-    /// The thread's last act is to flush.
+    /// Whether the thread's last act is to flush.
     pub(super) flush_last: AtomicBool,
     /// A plan that is to replace the one in force.
     pub(super) net_faults: Mutex<Option<NetFaults>>,
@@ -113,8 +116,8 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn push(&self, call: Call) {
-        // The thread swaps the flag, too, before it looks for calls a last time. Whichever swap is
-        // second sees what came before the other.
+        // The thread also swaps the flag before it checks for calls a last time. The second of the
+        // two swaps sees what came before the first.
         if self.mailbox.push(call) && self.asleep.swap(true, Ordering::SeqCst) {
             sys::signal(&self.wake);
         }
@@ -127,17 +130,17 @@ pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     epoll: OwnedFd,
     peers: Vec<Option<Peer>>,
-    /// Busy sockets, by place.
+    /// The busy sockets, by place.
     busy: Vec<usize>,
     buffer: Vec<u8>,
-    /// When connections are accepted again.
+    /// The time from which connections are accepted again.
     accept_ns: Option<u64>,
     tick_ns: u64,
     neighbours: Neighbours,
-    /// How long the thread stays awake without anything coming; `u64::MAX`: for ever, whoever wants
-    /// its CPU.
+    /// How long the thread stays awake without anything coming. With `u64::MAX` it stays awake for
+    /// ever, even if others want its CPU.
     awake_for_ns: u64,
-    /// The last check has found something, which the next round looks at.
+    /// Whether the last check has found something, which the next round handles.
     found: bool,
 }
 
@@ -170,7 +173,7 @@ impl Server {
     /// Serves until it is told to stop.
     pub(super) fn run(&mut self) {
         let (mut rounds, mut idle, mut awake_ns) = (0, 0, self.engine.now_ns);
-        // Whether there was work since the last check.
+        // This says whether there was work since the last check.
         let mut busy = false;
         loop {
             if self.shared.mailbox.is_waiting() && !self.answer_calls() {
@@ -213,28 +216,29 @@ impl Server {
                     && let Some(sleep) = self.may_sleep(turn)
                 {
                     self.sleep(sleep);
-                    // Whoever wakes it may have more to say.
+                    // The thread or host that woke it may have more for it.
                     (idle, awake_ns) = (0, self.engine.now_ns);
                 }
             }
         }
     }
 
-    /// Whether the thread, which has nothing to do, is to leave its CPU to others.
+    /// Returns whether the thread, which has nothing to do, has to leave its CPU to others.
     #[inline]
     fn is_crowded(&mut self) -> bool {
         let now_ns = self.engine.now_ns;
         if self.awake_for_ns == u64::MAX {
             return false;
         }
-        // Without a busy host it sleeps soon, anyway.
+        // Without a busy host it sleeps soon anyway.
         if !self.busy.is_empty() && self.neighbours.is_due(now_ns) {
             self.neighbours.yield_and_judge(|| self.engine.backend.now_ns());
         }
         self.neighbours.want_cpu(now_ns)
     }
 
-    /// Closes all connections, and then has what is cached reach the medium. False if that fails.
+    /// Closes all connections, and then writes cached data to the medium. Returns false if that
+    /// fails.
     pub(super) fn end(&mut self) -> bool {
         for index in 0..self.peers.len() {
             self.close(index);
@@ -242,7 +246,7 @@ impl Server {
         self.engine.backend.controller().store.flush()
     }
 
-    /// Runs what others have asked for. False if that is to stop.
+    /// Runs the calls of other threads. Returns false if the target has to stop.
     fn answer_calls(&mut self) -> bool {
         for call in self.shared.mailbox.take() {
             match call {
@@ -262,12 +266,12 @@ impl Server {
         true
     }
 
-    /// Whether what has come on a connection waits for a slot.
+    /// Returns whether bytes that have come on a connection wait for a slot.
     fn is_stalled(&self, index: usize) -> bool {
         self.peers.get(index).and_then(Option::as_ref).is_some_and(Peer::is_stalled)
     }
 
-    /// Takes what has come on a connection. True if there was something.
+    /// Takes the bytes that have come on a connection. Returns true if there were any.
     #[inline]
     fn receive(&mut self, index: usize) -> bool {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return false };
@@ -309,7 +313,7 @@ impl Server {
             if peer.busy {
                 self.busy.retain(|&other| other != index);
             }
-            // Closing the descriptor takes it out of epoll, too.
+            // Closing the descriptor also removes it from epoll.
             drop(peer);
         }
     }
@@ -344,7 +348,7 @@ impl Server {
                         (peer.busy, peer.seen) = (true, true);
                         self.busy.push(index);
                     }
-                    // At once: the thread may sleep next.
+                    // Epoll is told at once, because the thread may sleep next.
                     peer.listen(&self.epoll, index);
                     self.engine.blocked(index);
                     break;
@@ -363,11 +367,11 @@ impl Server {
         }
     }
 
-    /// Looks at all sockets and at the clock, which it returns.
+    /// Checks all sockets and the clock. Returns the time.
     fn check(&mut self, wait: Option<Duration>) -> u64 {
         let timeout = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let mut space = [MaybeUninit::uninit(); EVENTS];
-        // Without an answer nothing is known; the next check asks again.
+        // Without an answer nothing is known. The next check asks again.
         let answer = epoll::wait(&self.epoll, &mut space, timeout.as_ref());
         let events = answer.map_or(&mut [][..], |(events, _)| events);
         let now_ns = self.engine.backend.now_ns();
@@ -406,10 +410,10 @@ impl Server {
         now_ns
     }
 
-    /// Looks at the admin sockets of hosts that are to be given up: this thread may have been late,
-    /// not they.
+    /// Checks the admin sockets of hosts that are to be given up, because this thread may have been
+    /// late, and not the hosts.
     fn look_at_late(&mut self) {
-        /// Receives, at most: commands, and the end behind them.
+        /// The maximum number of receives, for commands and for the end behind them.
         const LOOKS: usize = 4;
         for at in 0..self.engine.associations.len() {
             let now_ns = self.engine.now_ns;
@@ -422,13 +426,13 @@ impl Server {
         }
     }
 
-    /// A socket has something, or takes something again.
+    /// Handles a socket that has something, or takes something again.
     fn ready(&mut self, index: usize, flags: EventFlags) {
         let Some(Some(peer)) = self.peers.get_mut(index) else { return };
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
             || (flags.contains(EventFlags::RDHUP) && peer.is_stalled())
         {
-            // Epoll would say it again and again, even while nothing is read.
+            // Epoll would report it again and again, even while nothing is read.
             return self.close(index);
         }
         if flags.contains(EventFlags::OUT) && peer.full {
@@ -441,7 +445,7 @@ impl Server {
         }
     }
 
-    /// Sockets on which nothing has come for a while are left to epoll.
+    /// Leaves sockets on which nothing has come for a while to epoll.
     fn cool(&mut self, now_ns: u64) {
         let mut at = 0;
         while at < self.busy.len() {
@@ -486,7 +490,7 @@ impl Server {
 
     fn admit(&mut self, stream: OwnedFd) {
         let _ = set_tcp_nodelay(&stream, true);
-        // Hosts that died without a Keep Alive Timer are noticed by the system.
+        // The system notices hosts that died without a Keep Alive Timer.
         let _ = set_socket_keepalive(&stream, true);
         let _ = set_tcp_keepidle(&stream, PROBE_AFTER);
         let _ = set_tcp_keepintvl(&stream, PROBE_EVERY);
@@ -520,9 +524,9 @@ impl Server {
         });
     }
 
-    /// How long the thread may sleep if nothing comes; `None` if it should not.
+    /// Returns how long the thread may sleep if nothing comes, or `None` if it should not sleep.
     fn may_sleep(&self, turn: Turn) -> Option<Option<Duration>> {
-        /// Completions that wait for room are looked for so often.
+        /// The interval of the checks for completions that wait for room.
         const BLOCKED_NS: u64 = 1_000_000;
         let now_ns = self.engine.now_ns;
         let blocked = (turn == Turn::Blocked).then_some(now_ns + BLOCKED_NS);
@@ -536,9 +540,10 @@ impl Server {
         }
     }
 
-    /// Sleeps until something comes, or for so long.
+    /// Sleeps until something comes, or for at most `time`.
     fn sleep(&mut self, time: Option<Duration>) {
-        // Who pushes a call sees the flag, or this thread sees the call: both swap or fence.
+        // Either the thread that pushes a call sees the flag, or this thread sees the call, because
+        // both swap or fence.
         self.shared.asleep.swap(true, Ordering::SeqCst);
         let time = if self.shared.mailbox.is_waiting() { Some(Duration::ZERO) } else { time };
         self.engine.counters.sleeps.add(1);

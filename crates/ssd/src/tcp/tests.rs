@@ -1,4 +1,4 @@
-//! When the target's thread leaves its CPU to others: by counts of its sleeps.
+//! Tests when the target's thread leaves its CPU to others, by counts of its sleeps.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -12,15 +12,15 @@ use zerocopy::IntoBytes as _;
 use super::*;
 
 const EXCHANGES: u32 = 50;
-/// Longer than a test takes: then the thread sleeps only for the sake of others.
+/// This is longer than a test takes, so the thread sleeps only for the sake of others.
 const LONG_NS: u64 = 600_000_000_000;
 
-/// A target that is allowed one CPU, by figures that are made up.
+/// Starts a target that is allowed one CPU, with made-up figures.
 fn target(waited_ns: WaitedNs, park_after_ns: u64) -> Target {
     let start = move || {
         let cpus = sched_getaffinity(None).unwrap();
         let first = (0..CpuSet::MAX_CPU).find(|&cpu| cpus.is_set(cpu));
-        // Of this thread, which the target's inherits it from.
+        // The CPU is set for this thread, from which the target's thread inherits it.
         sys::pin_to_cpu(first.unwrap()).unwrap();
         let config = SsdConfig { park_after_ns, ..SsdConfig::with_namespace(1 << 20, 512) };
         let medium = Medium::dram(config.total_bytes()).unwrap();
@@ -31,8 +31,8 @@ fn target(waited_ns: WaitedNs, park_after_ns: u64) -> Target {
     std::thread::spawn(start).join().unwrap()
 }
 
-/// Connects, has the target answer, and leaves it nothing to do for a moment: a host that was quick,
-/// on its CPU, would never let it be idle.
+/// Connects, makes the target answer, and leaves it nothing to do for a moment. A quick host on its
+/// CPU would never let it be idle.
 fn exchange(target: &Target) {
     let mut stream = TcpStream::connect(target.addr()).unwrap();
     let mut request = InitializeConnection::default();
@@ -42,19 +42,19 @@ fn exchange(target: &Target) {
     std::thread::sleep(Duration::from_millis(1));
 }
 
-/// How often the target slept in some exchanges; fewer, if it did.
+/// Returns how often the target slept in some exchanges. It stops early if the target did sleep.
 fn sleeps(target: &Target) -> u64 {
     let sleeps = || target.tcp_counters().sleeps;
     (0..EXCHANGES).take_while(|_| sleeps() == 0).for_each(|_| exchange(target));
     sleeps()
 }
 
-/// Nobody waits for the CPU.
+/// Reports that no other thread waits for the CPU.
 fn alone() -> Option<u64> {
     Some(7_000_000)
 }
 
-/// Between any two readings somebody uses it for a millisecond.
+/// Reports that between any two readings another thread uses the CPU for a millisecond.
 fn beside_another() -> Option<u64> {
     static WAITED_NS: AtomicU64 = AtomicU64::new(0);
     Some(WAITED_NS.fetch_add(1_000_000, Ordering::Relaxed))

@@ -1,5 +1,5 @@
-//! What the target does when bytes come, when the SSD has something to say, and when time has
-//! passed.
+//! The actions of the target when bytes come, when the SSD has something to report, and when time
+//! has passed.
 
 use super::association::Association;
 use super::backend::{ConnId, Reaped};
@@ -7,12 +7,12 @@ use super::connection::{Connection, Got, Phase};
 use super::engine::{Engine, Response};
 use crate::controller::Turn;
 
-/// Commands of one connection before the next has its turn.
+/// The number of commands of one connection before the next has its turn.
 const BURST: u32 = 32;
 
 impl Engine {
-    /// Takes bytes that have come; returns how many. The others are to be offered again, once
-    /// there is room, or after the other connections.
+    /// Takes bytes that have come. Returns how many. The others are to be offered again, once there
+    /// is room, or after the other connections.
     #[inline]
     pub(super) fn receive(&mut self, index: usize, input: &[u8]) -> usize {
         let mut used = 0;
@@ -70,7 +70,7 @@ impl Engine {
         }
         if !self.deferring.is_empty() {
             let mut deferring = std::mem::take(&mut self.deferring);
-            // Each is the first in its turn.
+            // Each connection is the first one in its turn.
             deferring.rotate_left(1);
             for index in deferring {
                 self.resume(index);
@@ -82,7 +82,7 @@ impl Engine {
         turn
     }
 
-    /// Looks at what the SSD does by itself. True if there was something.
+    /// Handles what the SSD does by itself. Returns true if there was something.
     pub(super) fn inspect(&mut self) -> bool {
         let mut reaped = std::mem::take(&mut self.reaped);
         self.backend.inspect(&mut reaped);
@@ -105,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// Notices what has happened to the SSD.
+    /// Handles what has happened to the SSD.
     pub(super) fn check_device(&mut self) {
         let gone = self.backend.is_gone();
         if gone != self.gone {
@@ -135,8 +135,8 @@ impl Engine {
         }
     }
 
-    /// The thread did not run since `before_ns`: commands that were looked at meanwhile, with the
-    /// time of then, came later.
+    /// Notes that the thread did not run since `before_ns`. Commands that were handled meanwhile,
+    /// with the old time, came later.
     pub(super) fn catch_up(&mut self, before_ns: u64) {
         for association in self.associations.iter_mut().flatten() {
             if association.alive_ns == before_ns {
@@ -145,8 +145,8 @@ impl Engine {
         }
     }
 
-    /// Ends what has taken too long. Called every now and then, after all bytes that have come
-    /// were looked at.
+    /// Ends what has taken too long. It is called from time to time, after all bytes that have come
+    /// were handled.
     pub(super) fn tick(&mut self) {
         let now_ns = self.now_ns;
         for at in 0..self.associations.len() {
@@ -172,7 +172,7 @@ impl Engine {
         self.check_device();
     }
 
-    /// When `tick` has something to do, at the latest.
+    /// Returns when `tick` has something to do, at the latest.
     pub(super) fn next_tick_ns(&self) -> Option<u64> {
         let hosts = self.associations.iter().flatten().filter_map(Association::until_ns).min();
         let conns = self.conns.iter().flatten().filter_map(Connection::until_ns).min();

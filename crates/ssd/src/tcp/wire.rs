@@ -10,31 +10,31 @@ use crate::controller::Turn;
 use crate::error::SsdError;
 use crate::medium::Medium;
 
-/// The target as a function of bytes, for fuzzers and tests. Nothing ever takes too long.
+/// The target as a function of bytes, for fuzzers and tests. Nothing in it ever times out.
 pub struct Wire(Engine);
 
 impl Wire {
-    /// A target of an SSD on `medium`.
+    /// Creates a target of an SSD on `medium`.
     ///
     /// # Errors
-    /// If the configuration is invalid or the medium too small.
+    /// Fails if the configuration is invalid or the medium is too small.
     pub fn new(config: SsdConfig, medium: Medium) -> Result<Self, SsdError> {
         crate::threaded::check_medium(&config, &medium)?;
         Ok(Self(Engine::new(config, medium, TargetOptions::default())?))
     }
 
-    /// A new connection; `None` if there are too many.
+    /// Opens a new connection. Returns `None` if there are too many.
     pub fn open(&mut self) -> Option<usize> {
         self.0.open()
     }
 
-    /// The host closes the connection.
+    /// Closes the connection on the side of the host.
     pub fn close(&mut self, connection: usize) {
         self.0.close(connection);
     }
 
-    /// The host sends `bytes`. What it gets is added to `answer`. False if the connection has
-    /// ended.
+    /// Sends `bytes` from the host. What the host gets is added to `answer`. Returns false if the
+    /// connection has ended.
     pub fn exchange(&mut self, connection: usize, bytes: &[u8], answer: &mut Vec<u8>) -> bool {
         let mut used = 0;
         loop {
@@ -76,7 +76,7 @@ impl Wire {
         }
     }
 
-    /// Whether nothing is left: no connection, association or slot in use.
+    /// Returns whether nothing is left: no connection, association or slot is in use.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.0.conns.iter().all(Option::is_none)
