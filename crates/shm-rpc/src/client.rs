@@ -14,7 +14,7 @@ use crate::message::{Reply, Request};
 use crate::patience::{Patience, cpu};
 use crate::sync::Ordering;
 
-/// The longest time for which a client spins for a reply.
+/// The longest time for which a client spins to get a reply.
 const SPIN: Duration = Duration::from_micros(100);
 
 /// One thread's line to the owner.
@@ -27,11 +27,11 @@ pub struct Caller {
     state: State,
 }
 
-/// Whether a line can be used.
+/// The state of a line for its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Ready,
-    /// A call has begun. Seen where none is in progress, it did not return.
+    /// A call has begun. If this is seen while no call is in progress, the call did not return.
     InCall,
     /// A request was not answered.
     Lost,
@@ -41,11 +41,11 @@ impl Caller {
     /// Maps the line that the owner passed as `memory`.
     ///
     /// # Errors
-    /// Of mmap(2); `InvalidData` if it is no line, or one that was used.
+    /// The errors of mmap(2); `InvalidData` if the memory is no line, or one that was used.
     pub fn new(memory: &OwnedFd) -> io::Result<Self> {
         let memory = Mapping::of(memory.as_fd(), LINE_BYTES, false)?;
         let caller = Self { memory, number: 0, patience: Patience::new(SPIN), state: State::Ready };
-        // A line that was used has replies that would be taken for ours.
+        // A line that was used has replies, which would be taken for ours.
         let line = caller.line();
         let is_new = !line.has_request_after(0) && !line.is_over(1);
         if is_new { Ok(caller) } else { Err(io::ErrorKind::InvalidData.into()) }
@@ -56,11 +56,11 @@ impl Caller {
     }
 
     /// Copies `len` bytes from `bytes` to the line's data, at `at`, for the next call. Does nothing
-    /// if the line is lost, or a call was left, where the owner may still be using the data of the
-    /// last call.
+    /// if the line is lost, or if a call was left, because the owner may still be using the data of
+    /// the last call.
     ///
     /// # Panics
-    /// If they are not within [`DATA_BYTES`].
+    /// Panics if they are not within [`DATA_BYTES`].
     ///
     /// # Safety
     /// `bytes` can be read for `len` bytes.
@@ -76,7 +76,7 @@ impl Caller {
     /// Copies `len` bytes of the last reply's data, from `at`, to `bytes`.
     ///
     /// # Panics
-    /// If they are not within [`DATA_BYTES`].
+    /// Panics if they are not within [`DATA_BYTES`].
     ///
     /// # Safety
     /// `bytes` can be written for `len` bytes.
@@ -86,22 +86,23 @@ impl Caller {
         unsafe { self.memory.get_into(DATA_AT + at, bytes, len) }
     }
 
-    /// Has the owner execute `request`, and waits for the reply. `is_alive` is asked from time to
-    /// time whether the owner's process is there.
+    /// Makes the owner execute `request`, and waits for the reply. From time to time it calls
+    /// `is_alive`, which says whether the owner's process is there.
     ///
-    /// After a call that does not return (a panic of `is_alive`, a `siglongjmp`) the line
-    /// [was left](Self::was_left): the owner may still be executing it, with the line's data.
+    /// After a call that does not return (a panic of `is_alive`, a `siglongjmp`) the line [was
+    /// left](Self::was_left). The owner may still be executing the call, with the line's data.
     ///
     /// # Errors
-    /// [`Ended`]: whether the request was executed is unknown, but if the line was lost or left
-    /// before.
+    /// [`Ended`] if the line has ended. It is unknown whether the request was executed, unless the
+    /// line was lost or left before.
     #[inline]
     pub fn call(&mut self, request: &Request, is_alive: impl Fn() -> bool) -> Result<Reply, Ended> {
         if self.state != State::Ready {
             return Err(Ended);
         }
         self.state = State::InCall;
-        // Before the number changes: a signal handler may leave this function anywhere.
+        // This precedes the change of the number, because a signal handler may leave this function
+        // anywhere.
         compiler_fence(Ordering::SeqCst);
         let here = cpu();
         let line: &Line = self.memory.at(0);
@@ -123,12 +124,12 @@ impl Caller {
         self.state == State::InCall
     }
 
-    /// Makes a line usable again that was left: waits until the owner has answered the request, if
-    /// that came so far. So nothing of the line is used for two calls at once, and the calls of a
-    /// thread are executed in their order. What the owner did is not known afterwards.
+    /// Makes a line usable again that was left. It waits until the owner has answered the request,
+    /// if the request came so far. So nothing of the line is used for two calls at once, and the
+    /// calls of a thread are executed in their order. It is unknown afterwards what the owner did.
     ///
     /// # Errors
-    /// [`Ended`]: the owner has, or `is_alive` says that it is gone.
+    /// [`Ended`] if the owner has ended the line, or if `is_alive` says that the owner is gone.
     #[cold]
     pub fn recover(&mut self, is_alive: impl Fn() -> bool) -> Result<(), Ended> {
         let line: &Line = self.memory.at(0);
@@ -147,7 +148,7 @@ impl Caller {
         Ok(())
     }
 
-    /// Returns whether the line is of no more use.
+    /// Returns whether the line can no longer be used.
     pub fn has_ended(&self) -> bool {
         self.state == State::Lost || self.line().has_ended()
     }
@@ -186,7 +187,8 @@ mod tests {
             unsafe { caller.put(0, &raw const byte, 1) };
         };
         put(&mut caller, 1);
-        // As by a jump: the request is the owner's, and nobody waits for the reply.
+        // The call is left as by a jump: the owner has the request, and the client no longer waits
+        // for the reply.
         let left = std::panic::AssertUnwindSafe(|| caller.call(&request(7), || panic!("left")));
         assert!(std::panic::catch_unwind(left).is_err());
         assert!(caller.was_left() && !caller.has_ended());
@@ -196,13 +198,13 @@ mod tests {
         caller.recover(|| true).unwrap();
         put(&mut caller, 3);
         assert_eq!(caller.call(&request(9), || true), Ok(Reply::done(1, 9)));
-        // Left before the request was the owner's, at each place.
+        // The call is left before the owner has the request, at each place.
         for taken in [0, 1] {
             (caller.state, caller.number) = (State::InCall, caller.number + taken);
             caller.recover(|| true).unwrap();
             assert_eq!(caller.call(&request(10), || true), Ok(Reply::done(1, 10)));
         }
-        // What only this side noticed is no call that was left.
+        // A call that only this side noticed is no call that was left.
         caller.number += 1;
         assert_eq!(caller.call(&request(11), || true), Err(Ended));
         assert!(!caller.was_left() && caller.has_ended());

@@ -1,14 +1,14 @@
-//! How often each open file was closed, and which files are taken.
+//! Counts how often each open file was closed, and which files are taken.
 //!
 //! A program's descriptor can be closed without the client's knowledge, and its number used again.
 //! The kernel tells the owner of each `close` before it returns (FUSE's `FLUSH`), and the owner
-//! counts it here, in a page that clients only read. A client compares the count before it uses
-//! what it knows of a descriptor. So *nothing is done to a file whose descriptor was closed before
+//! counts it here, in a page that clients only read. A client compares the count before it uses its
+//! information about a descriptor. So *nothing is done to a file whose descriptor was closed before
 //! the call began*.
 //!
-//! Behind these there are counts of the open files that clients have taken, by inode number. A
-//! client that finds 0 there can leave a file to the kernel without asking the owner: nobody else
-//! takes the shared-memory path to it. Several files may have the same count.
+//! Behind these words there are counts of the open files that clients have taken, by inode number.
+//! A client that finds 0 there can leave a file to the kernel without asking the owner, because no
+//! other client takes the shared-memory path to it. Several files may have the same count.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -16,16 +16,16 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use crate::memory::Mapping;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Number of words. Open files that share none are left to the kernel.
+/// Number of words. Open files for which none is left are left to the kernel.
 pub const WORDS: u32 = 16_384;
 const WORD_BYTES: usize = size_of::<u64>();
 /// Number of counts of taken files, behind the words.
 const TAKEN: u64 = 1024;
 const BYTES: usize = (WORDS as usize + TAKEN as usize) * WORD_BYTES;
 
-/// The place of the count of inode `ino`.
+/// Returns the place of the count of inode `ino`.
 fn taken_at(ino: u64) -> usize {
-    // (Fibonacci hashing: the upper bits are well mixed.)
+    // (This is Fibonacci hashing, whose upper bits are well mixed.)
     let number = ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TAKEN.ilog2());
     (WORDS as usize + number as usize) * WORD_BYTES
 }
@@ -41,7 +41,7 @@ impl Closings {
     /// Makes the words.
     ///
     /// # Errors
-    /// Of memfd_create(2) and mmap(2).
+    /// The errors of memfd_create(2) and mmap(2).
     pub fn new() -> io::Result<Self> {
         let (memory, for_clients) = Mapping::new("meantime-closings", BYTES, true)?;
         Ok(Self { memory, for_clients })
@@ -55,17 +55,17 @@ impl Closings {
     /// Counts a close of the file of `word`, before it is answered.
     ///
     /// # Panics
-    /// If there is no such word.
+    /// Panics if there is no such word.
     pub fn note(&self, word: u32) {
-        // Release: who learns of the close from the program's own synchronisation, and then loads
-        // the word, sees the new count.
+        // Release: a thread that learns of the close from the program's own synchronisation, and
+        // then loads the word, sees the new count.
         self.word(word).fetch_add(1, Ordering::Release);
     }
 
     /// Returns the count of `word`.
     ///
     /// # Panics
-    /// If there is no such word.
+    /// Panics if there is no such word.
     pub fn count(&self, word: u32) -> u64 {
         self.word(word).load(Ordering::Acquire)
     }
@@ -76,7 +76,7 @@ impl Closings {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is closed.
+    /// Counts that an open file of inode `ino`, which a client had taken, is closed.
     pub fn remove_taken(&self, ino: u64) {
         let count: &AtomicU64 = self.memory.at(taken_at(ino));
         count.fetch_sub(1, Ordering::Relaxed);
@@ -98,12 +98,12 @@ impl ClosingsView {
     /// Maps the words that the owner passed as `memory`.
     ///
     /// # Errors
-    /// Of mmap(2); `InvalidData` if they are no such words.
+    /// The errors of mmap(2); `InvalidData` if the memory does not hold such words.
     pub fn new(memory: &OwnedFd) -> io::Result<Self> {
         Ok(Self { memory: Mapping::of(memory.as_fd(), BYTES, true)? })
     }
 
-    /// Returns the count of `word`; `None` if there is no such word.
+    /// Returns the count of `word`, or `None` if there is no such word.
     #[inline]
     pub fn count(&self, word: u32) -> Option<u64> {
         let word: Option<&AtomicU64> =

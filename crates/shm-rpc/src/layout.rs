@@ -1,24 +1,25 @@
 //! A line, as bytes: four cache lines, then data.
 //!
-//! A call moves two of them between the CPUs: the request's, and the reply's. The words for
-//! sleeping have lines of their own, which stay shared as long as both sides are awake.
+//! A call moves two of these cache lines between the CPUs: the request's, and the reply's. The
+//! words for sleeping have cache lines of their own, which stay shared as long as both sides are
+//! awake.
 
 use crate::park::Parking;
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64};
 
-/// Bytes of data that one call carries at most.
+/// The maximum number of bytes of data in one call.
 pub const DATA_BYTES: usize = 1 << 20;
-/// Where a line's data begin, in bytes: at a page.
+/// The offset of a line's data, in bytes. They begin at a page.
 #[cfg(not(loom))]
 pub const DATA_AT: usize = 4096;
-/// Bytes of a line's memory.
+/// The size of a line's memory, in bytes.
 #[cfg(not(loom))]
 pub(crate) const LINE_BYTES: usize = DATA_AT + DATA_BYTES;
 
-/// Written by the client.
+/// The words that the client writes.
 #[repr(C, align(64))]
 pub(crate) struct RequestWords {
-    /// The request's number, from 1; stored last, with Release.
+    /// The request's number, from 1. It is stored last, with Release.
     pub(crate) number: AtomicU32,
     pub(crate) op: AtomicU32,
     pub(crate) flags: AtomicU32,
@@ -30,17 +31,17 @@ pub(crate) struct RequestWords {
     pub(crate) closings: AtomicU64,
 }
 
-/// Written by the owner.
+/// The words that the owner writes.
 #[repr(C, align(64))]
 pub(crate) struct ReplyWords {
-    /// The number of the request that is answered; stored last, with Release.
+    /// The number of the request that is answered. It is stored last, with Release.
     pub(crate) number: AtomicU32,
     pub(crate) status: AtomicU32,
     pub(crate) result: AtomicI64,
     pub(crate) end: AtomicU64,
     /// The owner's CPU.
     pub(crate) cpu: AtomicU32,
-    /// 1 once the owner has ended the line.
+    /// This is 1 once the owner has ended the line.
     pub(crate) ended: AtomicU32,
 }
 
@@ -49,9 +50,9 @@ pub(crate) struct ReplyWords {
 pub(crate) struct Line {
     pub(crate) request: RequestWords,
     pub(crate) reply: ReplyWords,
-    /// Of the client, which waits for replies.
+    /// The word of the client, which waits for replies.
     pub(crate) client: Parking,
-    /// Of the owner, which waits for requests.
+    /// The word of the owner, which waits for requests.
     pub(crate) owner: Parking,
 }
 

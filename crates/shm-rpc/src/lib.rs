@@ -12,9 +12,9 @@
 //!   its own copy. Data are copied out before they are used. A client that breaks the protocol
 //!   loses its line, and nothing else happens.
 //! - A side that sleeps is woken (`park`, modelled by loom). A client that ends, or is stopped,
-//!   leaves the owner waiting for that line alone. If the owner ends, its clients' calls fail with
+//!   makes the owner wait for that line alone. If the owner ends, its clients' calls fail with
 //!   [`Ended`].
-//! - After a descriptor was closed, a client that looks at its [`closings`] word sees it.
+//! - After a descriptor was closed, a client that checks its [`closings`] word sees the close.
 //! - Without an error, a call allocates nothing and takes no lock.
 //!
 //! # Fault model
@@ -37,7 +37,7 @@
 
 #![deny(missing_docs, unsafe_code)]
 
-// The models are of `line`; memory of the kernel's is no memory of loom's.
+// The models are of `line`. Loom does not model memory from the kernel.
 #[cfg(not(loom))]
 pub mod client;
 #[cfg(not(loom))]
@@ -63,10 +63,10 @@ mod sync;
 pub use layout::DATA_AT;
 pub use layout::DATA_BYTES;
 
-/// The variable that tells a program of the shared-memory path: the mount's `st_dev`, in decimal, a
-/// colon, and the name of the owner's socket.
+/// The variable that tells a program of the shared-memory path. It holds the mount's `st_dev`, in
+/// decimal, a colon, and the name of the owner's socket.
 pub const VARIABLE: &str = "MEANTIME_SHORT";
 
-/// The other side has ended the line, or its process has ended.
+/// The error that the other side has ended the line, or that its process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended;

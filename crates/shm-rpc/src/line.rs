@@ -1,6 +1,6 @@
-//! What the two sides do with the words of a line.
+//! The operations of both sides on the words of a line.
 //!
-//! Nothing here knows of memory or spinning, so loom models it (`model`).
+//! They do not depend on memory or spinning, so loom can model them (`model`).
 
 use std::time::Duration;
 
@@ -14,13 +14,14 @@ const CHECK: Duration = Duration::from_millis(200);
 /// The owner's longest sleep. It bounds the effect of a client that clears the owner's word, or
 /// ends before it wakes the owner.
 const SLEEP: Duration = Duration::from_secs(1);
-/// Sleeps in a row that a client may end early without a request. A good one does so once, by a
-/// wake that is late. One that always clears the owner's word would have it run all the time.
+/// The number of sleeps in a row that a client may end early without a request. A good client does
+/// so once, by a wake that is late. A client that always clears the owner's word would make the
+/// owner run all the time.
 const EARLY: u32 = 1000;
 
 /// The client's side.
 impl Line {
-    /// Asks for `request`, the line's `number`th. Its data are there.
+    /// Asks for `request`, which is the line's request `number`. Its data are already there.
     #[inline]
     pub(crate) fn ask(&self, number: u32, request: &Request, cpu: u32) {
         let words = &self.request;
@@ -36,10 +37,10 @@ impl Line {
         self.owner.wake();
     }
 
-    /// Returns whether the request was answered, or will never be.
+    /// Returns whether the request was answered, or will never be answered.
     #[inline]
     pub(crate) fn is_over(&self, number: u32) -> bool {
-        // Acquire: with the number come the reply, and its data; with the end, all replies.
+        // Acquire: with the number come the reply and its data, and with the end come all replies.
         self.reply.number.load(Ordering::Acquire) == number || self.has_ended()
     }
 
@@ -50,7 +51,7 @@ impl Line {
         self.reply.number.load(Ordering::Acquire) == number
     }
 
-    /// Wakes the owner for a request that it may not have been woken for.
+    /// Wakes the owner for a request for which it may not have been woken.
     #[cfg(not(loom))]
     pub(crate) fn remind(&self) {
         self.owner.wake_surely();
@@ -65,17 +66,18 @@ impl Line {
     pub(crate) fn sleep_until_over(&self, number: u32, is_alive: impl Fn() -> bool) {
         while !self.is_over(number) {
             self.client.sleep(CHECK, || self.is_over(number));
-            // What it stored before its end is there: `reply_to` looks after this.
+            // A reply that the owner stored before its end is there, because `reply_to` checks
+            // after this.
             if !self.is_over(number) && !is_alive() {
                 break;
             }
         }
     }
 
-    /// Returns the reply to `request`, the `number`th.
+    /// Returns the reply to `request`, which has `number`.
     ///
     /// # Errors
-    /// There is none, or it is none to this request.
+    /// Fails if there is no reply, or it is not one to this request.
     #[inline]
     pub(crate) fn reply_to(&self, number: u32, request: &Request) -> Result<Reply, Ended> {
         let words = &self.reply;
@@ -96,19 +98,19 @@ impl Line {
 
 /// The owner's side.
 impl Line {
-    /// Returns whether there is a request after the `old`th.
+    /// Returns whether there is a request after request `old`.
     #[inline]
     pub(crate) fn has_request_after(&self, old: u32) -> bool {
         // Acquire: with the number come the request, and its data.
         self.request.number.load(Ordering::Acquire) != old
     }
 
-    /// Sleeps until there is a request after the `old`th, or `is_ended`.
+    /// Sleeps until there is a request after request `old`, or `is_ended`.
     ///
     /// # Errors
-    /// The client does not let the owner sleep.
+    /// Fails if the client does not let the owner sleep.
     pub(crate) fn sleep_until_asked(&self, old: u32, is_ended: &AtomicBool) -> Result<(), Ended> {
-        // Relaxed: who sees it comes back to it with Acquire.
+        // The load is relaxed, because a caller that sees the end loads it again with Acquire.
         let is_there = || self.has_request_after(old) || is_ended.load(Ordering::Relaxed);
         let mut early = 0;
         while !is_there() {
@@ -121,19 +123,19 @@ impl Line {
         Ok(())
     }
 
-    /// Returns the request after the `old`th.
+    /// Returns the request after request `old`.
     ///
     /// # Errors
-    /// It is none, or the line `is_ended`.
+    /// Fails if it is no request, or if the line `is_ended`.
     #[inline]
     pub(crate) fn request_after(&self, old: u32, is_ended: &AtomicBool) -> Result<Request, Ended> {
-        // Acquire: who ended it has us see what was done before. First, so that no request is
-        // taken that came after the end.
+        // Acquire: this side sees what was done before the line was ended. The check comes first,
+        // so that no request is taken that came after the end.
         if is_ended.load(Ordering::Acquire) {
             return Err(Ended);
         }
         let words = &self.request;
-        // Acquire: as in `has_request_after`. Each word is loaded once, and only these copies are
+        // Acquire, as in `has_request_after`. Each word is loaded once, and only these copies are
         // checked and used.
         let number = words.number.load(Ordering::Acquire);
         let op = Op::of(words.op.load(Ordering::Relaxed)).ok_or(Ended)?;
@@ -150,7 +152,7 @@ impl Line {
         if is_next && is_valid { Ok(request) } else { Err(Ended) }
     }
 
-    /// Answers the `number`th request. The reply's data are there.
+    /// Answers request `number`. The reply's data are already there.
     #[inline]
     pub(crate) fn answer(&self, number: u32, reply: &Reply, cpu: u32) {
         let words = &self.reply;

@@ -10,10 +10,10 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-/// The seals of all shared memory: its size never changes.
+/// The seals of all shared memory, whose size never changes.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 
-/// Types of which any bytes are a value, and that may be changed by others while they are shared.
+/// Types for which any bytes are a value, and which others may change while they are shared.
 ///
 /// # Safety
 /// The type consists of atomics, without padding that matters, and is at most aligned to a page.
@@ -38,15 +38,15 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Makes `len` bytes of zeros, and a descriptor by which another process maps them.
-    /// `is_read_only`: that process can only read them.
+    /// Creates `len` bytes of zeros, and a descriptor by which another process maps them. If
+    /// `is_read_only`, that process can only read them.
     pub(crate) fn new(name: &str, len: usize, is_read_only: bool) -> io::Result<(Self, OwnedFd)> {
         let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memory, len as u64)?;
         fcntl_add_seals(&memory, SIZE_SEALS)?;
         let mapping = Self::map(memory.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         if is_read_only {
-            // After our own mapping, which stays writable.
+            // The seal comes after our own mapping, which stays writable.
             fcntl_add_seals(&memory, SealFlags::FUTURE_WRITE)?;
         }
         fcntl_add_seals(&memory, SealFlags::SEAL)?;
@@ -56,7 +56,7 @@ impl Mapping {
     /// Maps the memory that another process made.
     ///
     /// # Errors
-    /// It is not `len` bytes long, or its size could change.
+    /// Fails if the memory is not `len` bytes long, or if its size could change.
     pub(crate) fn of(memory: BorrowedFd<'_>, len: usize, is_read_only: bool) -> io::Result<Self> {
         let is_sealed = fcntl_get_seals(memory)?.contains(SIZE_SEALS);
         if !is_sealed || fstat(memory)?.st_size as u64 != len as u64 {
@@ -91,7 +91,8 @@ impl Mapping {
         unsafe { self.begin.add(at) }
     }
 
-    /// Makes all from `at` on zeros, which take no memory. Does nothing where the kernel cannot.
+    /// Makes everything from `at` on zeros, which take no memory. Does nothing where the kernel
+    /// cannot do this.
     pub(crate) fn drop_from(&self, at: usize) {
         let len = self.len - at;
         let begin = self.range(at, len);
@@ -117,7 +118,8 @@ impl Mapping {
     /// Copies `len` bytes from `bytes` to `at`.
     ///
     /// # Safety
-    /// `bytes` can be read for `len` bytes. Other threads may change them: then a mixture is copied.
+    /// `bytes` can be read for `len` bytes. If other threads change them meanwhile, a mixture is
+    /// copied.
     #[inline]
     pub(crate) unsafe fn put_from(&self, at: usize, bytes: *const u8, len: usize) {
         let to = self.range(at, len);
@@ -136,8 +138,8 @@ impl Mapping {
         let from = self.range(at, len);
         // SAFETY: as for `put_from`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), bytes, len) }
-        // Or the compiler might take later copies of `bytes` from the memory again, where it sees
-        // that nobody of this process has changed it.
+        // Otherwise the compiler might take later copies of `bytes` from the memory again, where it
+        // sees that no code of this process has changed it.
         compiler_fence(Ordering::SeqCst);
     }
 }

@@ -1,23 +1,23 @@
-//! What a call carries, and what the two sides tell each other before the first call.
+//! The content of a call, and the messages of the two sides before the first call.
 
-/// What a call asks for.
+/// The operation that a call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Op {
-    /// Read `len` bytes at `offset`; the reply's `result` is how many there were.
+    /// Reads `len` bytes at `offset`. The reply's `result` is how many there were.
     Read = 1,
-    /// Write `len` bytes at `offset`, or at the end ([`APPEND`]); the reply's `end` is where they
+    /// Writes `len` bytes at `offset`, or at the end ([`APPEND`]). The reply's `end` is where they
     /// ended.
     Write = 2,
-    /// Make data, and with it all metadata that reading them needs, durable.
+    /// Makes data, and with it all metadata that reading them needs, durable.
     SyncData = 3,
-    /// Make data and all metadata durable.
+    /// Makes data and all metadata durable.
     SyncAll = 4,
-    /// Set the size to `offset`.
+    /// Sets the size to `offset`.
     Truncate = 5,
-    /// Return the [`Attributes`] as data.
+    /// Returns the [`Attributes`] as data.
     Attributes = 6,
-    /// Leave the file to the kernel's cache: all calls on it take the FUSE path from now on.
+    /// Leaves the file to the kernel's cache. All calls on it take the FUSE path from now on.
     Leave = 7,
 }
 
@@ -30,15 +30,15 @@ impl Op {
     }
 }
 
-/// The file is open with `O_DIRECT`.
+/// This flag says that the file is open with `O_DIRECT`.
 pub const DIRECT: u32 = 1 << 0;
-/// Write at the end of the file.
+/// This flag asks to write at the end of the file.
 pub const APPEND: u32 = 1 << 1;
-/// The data are durable before the reply (`O_DSYNC`).
+/// This flag asks that the data are durable before the reply (`O_DSYNC`).
 pub const DSYNC: u32 = 1 << 2;
-/// All of it is durable before the reply (`O_SYNC`).
+/// This flag asks that data and all metadata are durable before the reply (`O_SYNC`).
 pub const SYNC: u32 = 1 << 3;
-/// Wait for the device by polling (`RWF_HIPRI`).
+/// This flag asks to wait for the device by polling (`RWF_HIPRI`).
 pub const HIPRI: u32 = 1 << 4;
 /// All flags of a request.
 pub const FLAGS: u32 = DIRECT | APPEND | DSYNC | SYNC | HIPRI;
@@ -48,17 +48,17 @@ pub const FLAGS: u32 = DIRECT | APPEND | DSYNC | SYNC | HIPRI;
 pub struct Request {
     /// What is asked for.
     pub op: Op,
-    /// Flags: [`DIRECT`] and so on.
+    /// The flags, such as [`DIRECT`].
     pub flags: u32,
-    /// The open file, by the number that [`Taken`] gave.
+    /// The open file, by the number in [`Taken`].
     pub handle: u64,
-    /// How often the file had been closed when the client looked
-    /// ([`closings`](crate::closings)). The owner refuses the call if it was closed since: a call
-    /// of a process that has died is not executed after its end.
+    /// How often the file had been closed when the client checked ([`closings`](crate::closings)).
+    /// The owner refuses the call if the file was closed since. So a call of a process that has
+    /// died is not executed after its end.
     pub closings: u64,
     /// A position in the file, in bytes.
     pub offset: u64,
-    /// Bytes of data, [`DATA_BYTES`](crate::DATA_BYTES) at most.
+    /// The number of bytes of data, at most [`DATA_BYTES`](crate::DATA_BYTES).
     pub len: u32,
 }
 
@@ -66,18 +66,20 @@ pub struct Request {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Status {
-    /// It did; the reply's `result` is the outcome.
+    /// The owner executed the call, and the reply's `result` is the outcome.
     Done = 0,
-    /// It did not, since the kernel caches the file: the call has to go through the kernel.
+    /// The owner did not execute the call, since the kernel caches the file. The call has to go
+    /// through the kernel.
     Long = 1,
-    /// It did not, since it does not know the handle (any more), or the file was closed since.
+    /// The owner did not execute the call, since it does not know the handle (any more), or the
+    /// file was closed since.
     Stale = 2,
-    /// As [`Long`](Self::Long). The owner has left the file to the kernel, because the ways there
-    /// and back took longer than what was read, all of which fits into its memory: what is near
-    /// will be read as well.
+    /// The owner did not execute the call, and has left the file to the kernel. The exchange took
+    /// longer than reading the data, and all of the file fits into the owner's memory. Data near
+    /// those of the call will probably be read as well.
     Left = 3,
-    /// As [`Done`](Self::Done), and the file has another size. Some have it open who did not take
-    /// it, so the client has the kernel ask for the size before it returns.
+    /// The owner executed the call, and the file has another size. Some programs have it open
+    /// without having taken it, so the client makes the kernel ask for the size before it returns.
     Resized = 4,
 }
 
@@ -94,33 +96,33 @@ impl Status {
 pub struct Reply {
     /// Whether the call was executed.
     pub status: Status,
-    /// A number of bytes, or an errno, negated.
+    /// A number of bytes, or a negated errno.
     pub result: i64,
     /// Where a write ended, in bytes from the file's beginning.
     pub end: u64,
 }
 
 impl Reply {
-    /// A reply without a result.
+    /// Returns a reply without a result.
     pub const fn without(status: Status) -> Self {
         Self { status, result: 0, end: 0 }
     }
 
-    /// A call that was executed, with this outcome.
+    /// Returns the reply to a call that was executed, with this outcome.
     pub const fn done(result: i64, end: u64) -> Self {
         Self { status: Status::Done, result, end }
     }
 }
 
-/// What a file's `stat` shows that the owner knows, as data of a reply. Each field is as in `struct
-/// stat`, in the machine's byte order.
+/// The fields of a file's `stat` that the owner knows, as data of a reply. Each field is as in
+/// `struct stat`, in the machine's byte order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 #[expect(missing_docs, reason = "the manual page stat(3type) describes them")]
 pub struct Attributes {
     pub ino: u64,
     pub size: u64,
-    /// In units of 512 bytes.
+    /// The number of blocks, in units of 512 bytes.
     pub blocks: u64,
     pub atime: i64,
     pub mtime: i64,
@@ -186,18 +188,18 @@ impl Attributes {
 
 const _: () = assert!(Attributes::BYTES == 80);
 
-/// A connection's secret, which its client returns by ioctl: so the owner knows which connection
-/// the caller of the ioctl has.
+/// A connection's secret. Its client returns it by ioctl, so the owner knows which connection the
+/// caller of the ioctl has.
 pub type Nonce = [u8; 16];
 
 /// The ioctl on an open file by which a client asks for its handle: `_IOWR('m', 0x4d, [u8; 32])`.
-/// The bytes are a [`Nonce`] and 16 zeros; the answer is a [`Taken`]. Only for descriptors that are
-/// known to be of the mount. EBUSY says that the kernel caches the file, EALREADY the same for the
-/// reason of [`Status::Left`].
+/// The bytes are a [`Nonce`] and 16 zeros, and the answer is a [`Taken`]. It is only for
+/// descriptors that are known to be of the mount. EBUSY says that the kernel caches the file.
+/// EALREADY says the same for the reason of [`Status::Left`].
 pub const TAKE: u32 = 0xc020_6d4d;
 
-/// The ioctl on any open file or directory of a mount that makes everything durable, as syncfs(2),
-/// which FUSE does not pass on: `_IO('m', 0x4e)`.
+/// The ioctl on any open file or directory of a mount that makes everything durable: `_IO('m',
+/// 0x4e)`. It stands for syncfs(2), which FUSE does not pass on.
 pub const SYNCFS: u32 = 0x6d4e;
 
 /// The size up to which a file is small, in bytes. The kernel reads a small file by one request, so

@@ -1,4 +1,4 @@
-//! Loom models of a line: each call gets its own reply and data, and no wake-up is lost, in every
+//! Loom models of a line. Each call gets its own reply and data, and no wake-up is lost, in every
 //! interleaving that the memory model allows (as far as loom models it). Sleeps have no time-outs
 //! here, so a lost wake-up is a deadlock.
 //!
@@ -15,10 +15,10 @@ use crate::sync::{
     AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering, Side, leave_out_fence_of,
 };
 
-/// What two processes share, and what the owner has for itself.
+/// The state that two processes share, and the owner's own state.
 struct Shared {
     line: Line,
-    /// Loom reports a side that reaches for the data while the other one does.
+    /// The data. Loom reports a side that accesses them while the other one does.
     data: UnsafeCell<u64>,
     is_ended: AtomicBool,
 }
@@ -49,7 +49,7 @@ impl Shared {
         Arc::new(Self { line, data: UnsafeCell::new(0), is_ended: AtomicBool::new(false) })
     }
 
-    /// As `Caller::put`, `call` and `get`, without spinning.
+    /// Makes a call as `Caller::put`, `call` and `get` do, without spinning.
     fn call(&self, number: u32, data: u64) -> Result<(Reply, u64), Ended> {
         let request = request(number);
         self.data.with_mut(|at| {
@@ -63,7 +63,7 @@ impl Shared {
         Ok((reply, self.data.with(|at| unsafe { *at })))
     }
 
-    /// As `Answerer::next`, `take`, `give` and `answer`, `calls` times, and the end.
+    /// Serves `calls` calls as `Answerer::next`, `take`, `give` and `answer` do, and then the end.
     fn serve(&self, calls: u32) {
         for old in 0..calls {
             let asked = self.line.sleep_until_asked(old, &self.is_ended);
@@ -80,7 +80,7 @@ impl Shared {
     }
 }
 
-/// The request with this number: each word tells it.
+/// Returns the request with this number, which each of its words tells.
 fn request(number: u32) -> Request {
     let long = u64::from(number);
     Request {
@@ -114,7 +114,7 @@ fn calls() {
     client.join().unwrap();
 }
 
-/// Whoever is asleep when the line ends wakes up; a call that was answered has its reply.
+/// A side that is asleep when the line ends wakes up. A call that was answered has its reply.
 #[test]
 fn the_end_of_a_line_ends_a_call_and_the_owners_sleep() {
     loom::model(|| {
@@ -140,7 +140,7 @@ fn the_end_of_a_line_ends_a_call_and_the_owners_sleep() {
     });
 }
 
-/// A client that stores anything in the owner's word cannot keep it from seeing the end.
+/// A client that stores anything in the owner's word cannot prevent the owner from seeing the end.
 #[test]
 fn a_client_cannot_hide_the_end() {
     loom::model(|| {
@@ -159,8 +159,8 @@ fn a_client_cannot_hide_the_end() {
     });
 }
 
-/// The models can see a lost wake-up, and each fence is needed. In a process of its own, since loom
-/// aborts on a deadlocked model.
+/// Tests that the models can see a lost wake-up, and that each fence is needed. It runs in a
+/// process of its own, since loom aborts on a deadlocked model.
 fn deadlocks_without(fence: &str) {
     let broken = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "model::broken"])
@@ -182,7 +182,7 @@ fn without_the_wakers_fence_a_wake_up_is_lost() {
     deadlocks_without("waker");
 }
 
-/// The body of the tests above; not a test of its own.
+/// The body of the tests above. It is not a test of its own.
 #[test]
 fn broken() {
     let side = match std::env::var("LOOM_WITHOUT_FENCE").as_deref() {

@@ -12,23 +12,23 @@ use crate::message::{Reply, Request};
 use crate::patience::{Patience, cpu};
 use crate::sync::{AtomicBool, Ordering};
 
-/// The longest time for which the owner spins for a request.
+/// The longest time for which the owner spins to get a request.
 const SPIN: Duration = Duration::from_micros(20);
 
 /// The owner's end of one line. A thread of its own serves it.
 #[derive(Debug)]
 pub struct Answerer {
     end: Arc<End>,
-    /// The number of the last request taken.
+    /// The number of the last request that was taken.
     pub(crate) number: u32,
     patience: Patience,
-    /// Whether it slept before the last request.
+    /// Whether the owner slept before the last request.
     has_slept: bool,
-    /// The client's CPU, as it said with the last request.
+    /// The client's CPU, according to the last request.
     client_cpu: u32,
 }
 
-/// What ends a line from another thread.
+/// A handle that ends a line from another thread.
 #[derive(Debug)]
 pub struct End {
     memory: Mapping,
@@ -40,7 +40,7 @@ impl End {
         self.memory.at(0)
     }
 
-    /// Ends the line: [`Answerer::next`] returns [`Ended`], after the call in progress, and so does
+    /// Ends the line. [`Answerer::next`] returns [`Ended`], after the call in progress, and so does
     /// the client's call.
     pub fn end(&self) {
         self.line().end(&self.is_ended);
@@ -51,7 +51,7 @@ impl Answerer {
     /// Makes a line. The descriptor is for the client.
     ///
     /// # Errors
-    /// Of memfd_create(2) and mmap(2).
+    /// The errors of memfd_create(2) and mmap(2).
     pub fn new() -> io::Result<(Self, OwnedFd)> {
         let (memory, for_client) = Mapping::new("meantime-line", LINE_BYTES, false)?;
         let end = Arc::new(End { memory, is_ended: AtomicBool::new(false) });
@@ -60,7 +60,7 @@ impl Answerer {
         Ok((answerer, for_client))
     }
 
-    /// Returns what ends the line.
+    /// Returns the handle that ends the line.
     pub fn end(&self) -> Arc<End> {
         Arc::clone(&self.end)
     }
@@ -68,7 +68,8 @@ impl Answerer {
     /// Waits for the next request.
     ///
     /// # Errors
-    /// [`Ended`]: the line was ended, or the client broke the protocol. (It is ended then, too.)
+    /// [`Ended`] if the line was ended, or if the client broke the protocol, which also ends the
+    /// line.
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "there is no end but an error")]
     pub fn next(&mut self) -> Result<Request, Ended> {
@@ -97,7 +98,7 @@ impl Answerer {
     /// Fills `bytes` from the request's data.
     ///
     /// # Panics
-    /// If there are more than [`DATA_BYTES`].
+    /// Panics if there are more than [`DATA_BYTES`].
     pub fn take(&self, bytes: &mut [u8]) {
         assert!(bytes.len() <= DATA_BYTES);
         self.end.memory.get(DATA_AT, bytes);
@@ -106,24 +107,24 @@ impl Answerer {
     /// Makes `bytes` the reply's data.
     ///
     /// # Panics
-    /// If there are more than [`DATA_BYTES`].
+    /// Panics if there are more than [`DATA_BYTES`].
     pub fn give(&self, bytes: &[u8]) {
         assert!(bytes.len() <= DATA_BYTES);
         self.end.memory.put(DATA_AT, bytes);
     }
 
-    /// Frees the memory of what the client has stored after the first `kept` bytes of data,
-    /// a multiple of a page.
+    /// Frees the memory of what the client has stored behind the first `kept` bytes of data. `kept`
+    /// is a multiple of a page.
     ///
     /// # Panics
-    /// If there are fewer.
+    /// Panics if there are fewer.
     pub fn drop_data(&self, kept: usize) {
         assert!(kept <= DATA_BYTES);
         self.end.memory.drop_from(DATA_AT + kept);
     }
 
-    /// Returns whether one side sleeps in the last call, or the other did before it: its way there
-    /// and back takes longer than a system call. A client that lies about it harms only itself.
+    /// Returns whether one side sleeps in the last call, or the other did before it, so that the
+    /// exchange takes longer than a system call. A client that lies about it harms only itself.
     #[inline]
     pub fn is_slow(&self) -> bool {
         let line: &Line = self.end.memory.at(0);
@@ -155,7 +156,7 @@ mod tests {
     fn numbers_begin_again_after_the_last() {
         let (mut line, memory) = Answerer::new().unwrap();
         let mut caller = Caller::new(&memory).unwrap();
-        // As after so many calls.
+        // This is the state after that many calls.
         let last = u32::MAX - 2;
         (line.number, caller.number) = (last, last);
         let words = line.end.line();

@@ -1,20 +1,21 @@
-//! Sleeping until the other side stores something.
+//! Sleeps until the other side stores something.
 //!
 //! The storing side stores its number, executes a full fence, and loads `parked`. The sleeping side
-//! stores `parked`, executes a full fence, looks at the number once more, and sleeps. Whichever
+//! stores `parked`, executes a full fence, checks the number once more, and sleeps. The side whose
 //! fence is second sees the other's store, so no wake-up is lost. The kernel compares `parked`
 //! before it puts the thread to sleep, and the waker clears it before it wakes, so a wake-up that
 //! comes first ends the sleep at once.
 //!
-//! A waker may clear the word late, when its sleeper has set it again for the next sleep. Its wake
-//! follows, so that sleep ends early, and the sleeper looks again. Only a waker that ends between
-//! the two leaves a sleeper that others would not wake. For this each sleep has a time-out.
+//! A waker may clear the word late, when its sleeper has already set it again for the next sleep.
+//! Its wake follows, so that sleep ends early, and the sleeper checks again. Only a waker that ends
+//! between the two leaves a sleeper that no other side would wake. Therefore each sleep has a
+//! time-out.
 
 use std::time::Duration;
 
 use crate::sync::{Futex, Side, full_fence};
 
-/// Whether one side sleeps.
+/// The word that says whether one side sleeps.
 #[repr(C, align(64))]
 pub(crate) struct Parking {
     parked: Futex,
@@ -26,14 +27,14 @@ impl Parking {
         Self { parked: Futex::new() }
     }
 
-    /// What a client can do to its owner's word.
+    /// Does what a client can do to its owner's word.
     #[cfg(loom)]
     pub(crate) fn say_awake(&self) {
         self.parked.store(0);
     }
 
-    /// Sleeps for `time` at most, unless `is_there` is true already. Returns also for no reason.
-    /// Returns whether all of the time has passed.
+    /// Sleeps for at most `time`, unless `is_there` is true already. It may return without a
+    /// reason. Returns whether all of the time has passed.
     pub(crate) fn sleep(&self, time: Duration, is_there: impl Fn() -> bool) -> bool {
         self.parked.store(1);
         full_fence(Side::Sleeper);
@@ -58,7 +59,7 @@ impl Parking {
         }
     }
 
-    /// As [`wake`](Self::wake), whatever the other process has stored in `parked`.
+    /// Wakes the side that sleeps here, whatever the other process has stored in `parked`.
     pub(crate) fn wake_surely(&self) {
         full_fence(Side::Waker);
         self.clear_and_wake();

@@ -1,25 +1,25 @@
-//! How long to spin before sleeping.
+//! Decides how long to spin before sleeping.
 //!
-//! A sleep costs both sides: the waker a system call, the sleeper the time until it runs. Spinning
-//! pays if what is waited for comes soon, which is learned from the waits before: each wait that
-//! ended while it spun raises the hope, each other one lowers it. With little hope a thread sleeps
-//! at once, and tries to spin again once in [`RETRY`] waits.
+//! A sleep costs both sides: the waker a system call, and the sleeper the time until it runs.
+//! Spinning pays if the awaited event comes soon, which is learned from the waits before: each wait
+//! that ended while it spun raises the hope, and each other one lowers it. With little hope a
+//! thread sleeps at once, and tries to spin again once in [`RETRY`] waits.
 //!
-//! If the other side last ran on this CPU, spinning would keep it from running: then a thread
-//! sleeps at once. If the clock jumps while it spins, others want the CPU, and hope sinks.
+//! If the other side last ran on this CPU, spinning would prevent it from running, so a thread
+//! sleeps at once. If the clock jumps while it spins, others want the CPU, and the hope sinks.
 
 use std::time::{Duration, Instant};
 
-/// Hope below which a thread does not spin; it is between 0 and 256.
+/// The hope below which a thread does not spin. It is between 0 and 256.
 const LITTLE: u32 = 64;
 /// Waits from one attempt to the next if there is little hope.
 const RETRY: u32 = 32;
-/// Looks between two readings of the clock.
+/// Polls between two readings of the clock.
 const LOOKS: u32 = 32;
-/// A thread that spins and was not running for so long has competitors for its CPU.
+/// A thread that spins and was not running for this time has competitors for its CPU.
 const JUMP: Duration = Duration::from_micros(200);
 
-/// What one side has learned of its waits.
+/// The result of one side's earlier waits.
 #[derive(Debug)]
 pub(crate) struct Patience {
     /// The longest time to spin.
@@ -34,7 +34,7 @@ impl Patience {
     }
 
     /// Spins until `is_there`, or until it no longer pays. Returns whether it is there.
-    /// `is_same_cpu`: the other side last ran on this CPU.
+    /// `is_same_cpu` says that the other side last ran on this CPU.
     #[inline]
     pub(crate) fn spin(&mut self, is_same_cpu: bool, is_there: impl Fn() -> bool) -> bool {
         if is_there() {

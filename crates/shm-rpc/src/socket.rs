@@ -1,8 +1,8 @@
-//! How client and owner meet: a socket of whole messages (`SOCK_SEQPACKET`) with a name that is in
-//! no directory (unix(7), abstract).
+//! The meeting of client and owner: a socket of whole messages (`SOCK_SEQPACKET`) with a name that
+//! is in no directory (unix(7), abstract).
 //!
-//! The owner says hello at once, with the connection's nonce and the closings. Then the client asks
-//! for one line at a time, by one byte, and gets a line or a refusal.
+//! The owner sends its hello at once, with the connection's nonce and the closings. Then the client
+//! asks for one line at a time, by one byte, and gets a line or a refusal.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -18,12 +18,12 @@ use crate::message::Nonce;
 
 /// The first bytes of a hello: a name and the protocol's version.
 const MAGIC: [u8; 8] = *b"mtshmq\x00\x01";
-/// Asks for a line.
+/// The message that asks for a line.
 const ASK: [u8; 1] = *b"l";
-/// Answers that there is a line, or none.
+/// The answers that there is a line, or none.
 const GRANTED: [u8; 1] = *b"y";
 const REFUSED: [u8; 1] = *b"n";
-/// The owner waits for no client that does not receive what it asked for.
+/// The owner does not wait for a client that does not receive what it asked for.
 const OWNER: SendFlags = SendFlags::DONTWAIT;
 /// Bytes of an ancillary buffer for one descriptor.
 const ONE_DESCRIPTOR: usize = rustix::cmsg_space!(ScmRights(1));
@@ -36,7 +36,7 @@ fn new_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
 /// Listens under `name`, which is unique on this machine.
 ///
 /// # Errors
-/// Of bind(2).
+/// The errors of bind(2).
 pub fn listen(name: &str) -> io::Result<OwnedFd> {
     let socket = new_socket(SocketFlags::empty())?;
     rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -44,10 +44,10 @@ pub fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Accepts a connection. Returns `None` if it is of another user's process, which is told nothing.
+/// Accepts a connection. Returns `None` if it is of another user's process, which gets no message.
 ///
 /// # Errors
-/// Of accept(2).
+/// The errors of accept(2).
 pub fn accept(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
     let accepted = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC)?;
     Ok(is_ours(&accepted)?.then_some(accepted))
@@ -56,7 +56,8 @@ pub fn accept(socket: impl AsFd) -> io::Result<Option<OwnedFd>> {
 /// Connects to the owner that listens under `name`.
 ///
 /// # Errors
-/// Of connect(2); `PermissionDenied` if another user listens there, who would tell us anything.
+/// The errors of connect(2); `PermissionDenied` if another user listens there, whose messages
+/// cannot be trusted.
 pub fn connect(name: &str) -> io::Result<OwnedFd> {
     let socket = new_socket(SocketFlags::empty())?;
     rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -68,10 +69,10 @@ fn is_ours(socket: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::net::sockopt::socket_peercred(socket)?.uid == rustix::process::geteuid())
 }
 
-/// Says hello to a client.
+/// Sends the hello to a client.
 ///
 /// # Errors
-/// Of sendmsg(2).
+/// The errors of sendmsg(2).
 pub fn say_hello(socket: impl AsFd, nonce: &Nonce, closings: impl AsFd) -> io::Result<()> {
     let mut hello = [0; 24];
     hello[..8].copy_from_slice(&MAGIC);
@@ -82,7 +83,7 @@ pub fn say_hello(socket: impl AsFd, nonce: &Nonce, closings: impl AsFd) -> io::R
 /// Receives the owner's hello: the nonce, and the memory of the closings.
 ///
 /// # Errors
-/// Of recvmsg(2); `InvalidData` if the owner is another program or version, or refused.
+/// The errors of recvmsg(2); `InvalidData` if the owner is another program or version, or refused.
 pub fn receive_hello(socket: impl AsFd) -> io::Result<(Nonce, OwnedFd)> {
     let mut hello = [0; 24];
     let mut space = [MaybeUninit::uninit(); ONE_DESCRIPTOR];
@@ -97,7 +98,7 @@ pub fn receive_hello(socket: impl AsFd) -> io::Result<(Nonce, OwnedFd)> {
 /// Asks for a line, and receives its memory.
 ///
 /// # Errors
-/// Of sendmsg(2) and recvmsg(2); `QuotaExceeded` if the owner has no more lines.
+/// The errors of sendmsg(2) and recvmsg(2); `QuotaExceeded` if the owner has no more lines.
 pub fn ask_line(socket: impl AsFd) -> io::Result<OwnedFd> {
     send(&socket, &ASK, None, SendFlags::empty())?;
     let mut answer = [0; 1];
@@ -112,11 +113,11 @@ pub fn ask_line(socket: impl AsFd) -> io::Result<OwnedFd> {
 /// Waits until a client asks for a line. Returns `false` when it has closed the connection.
 ///
 /// # Errors
-/// Of recvmsg(2); `InvalidData` if it says something else.
+/// The errors of recvmsg(2); `InvalidData` if the client sends something else.
 pub fn wait_for_ask(socket: impl AsFd) -> io::Result<bool> {
     let mut asked = [0; 1];
-    // No space for descriptors: a client that sends some could make us close a file whose closing
-    // takes for ever. So they never become ours.
+    // There is no space for descriptors. A client that sends some could make us close a file whose
+    // closing takes for ever, so they never become ours.
     match receive(socket, &mut asked, &mut [])? {
         (0, _) => Ok(false),
         (1, _) if asked == ASK => Ok(true),
@@ -124,10 +125,10 @@ pub fn wait_for_ask(socket: impl AsFd) -> io::Result<bool> {
     }
 }
 
-/// Answers a client that asked: with a line's memory, or with a refusal.
+/// Answers a client that asked, with a line's memory or with a refusal.
 ///
 /// # Errors
-/// Of sendmsg(2); `WouldBlock` if the client does not receive its answers.
+/// The errors of sendmsg(2); `WouldBlock` if the client does not receive its answers.
 pub fn answer_ask(socket: impl AsFd, memory: Option<&OwnedFd>) -> io::Result<()> {
     let answer = if memory.is_some() { GRANTED } else { REFUSED };
     send(socket, &answer, memory.map(|memory| memory.as_fd()), OWNER)
@@ -145,16 +146,16 @@ fn send(
         ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(descriptor)));
     }
     let bytes = [IoSlice::new(bytes)];
-    // NOSIGNAL: a closed peer is an error, not a SIGPIPE.
+    // With NOSIGNAL a closed peer is an error, not a SIGPIPE.
     let flags = flags | SendFlags::NOSIGNAL;
     rustix::io::retry_on_intr(|| sendmsg(&socket, &bytes, &mut ancillary, flags))?;
     Ok(())
 }
 
-/// Receives one message: its length, and its descriptor if there is `space` for any.
+/// Receives one message. Returns its length, and its descriptor if there is `space` for any.
 ///
 /// # Errors
-/// Of recvmsg(2); `InvalidData` if there was more than there is room for.
+/// The errors of recvmsg(2); `InvalidData` if there was more than there is room for.
 fn receive(
     socket: impl AsFd,
     bytes: &mut [u8],
@@ -171,7 +172,7 @@ fn receive(
             descriptors.extend(all);
         }
     }
-    // (What descriptors came with it are closed.)
+    // (Descriptors that came with the message are closed.)
     let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     if is_cut || descriptors.len() > 1 {
         return Err(io::ErrorKind::InvalidData.into());

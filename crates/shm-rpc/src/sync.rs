@@ -1,4 +1,4 @@
-//! Atomics, the full fence and the futex; loom's in its models.
+//! Atomics, the full fence and the futex. The models use loom's.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ pub(crate) use modelled::{Futex, full_fence, leave_out_fence_of};
 #[cfg(not(loom))]
 pub(crate) use system::{Futex, full_fence};
 
-/// Which side of a sleep executes a fence.
+/// The side of a sleep that executes a fence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Sleeper,
@@ -32,7 +32,7 @@ mod system {
         fence(Ordering::SeqCst);
     }
 
-    /// A word by which a thread sleeps. Another process may share it.
+    /// A word on which a thread sleeps. Another process may share it.
     #[repr(transparent)]
     pub(crate) struct Futex(AtomicU32);
 
@@ -47,15 +47,16 @@ mod system {
             self.0.load(Ordering::Relaxed)
         }
 
-        /// Sleeps while the word is 1, for `time` at most. Returns whether it was that long.
+        /// Sleeps while the word is 1, for at most `time`. Returns whether all of the time has
+        /// passed.
         pub(crate) fn sleep_while_one(&self, time: Duration) -> bool {
             let time =
                 Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-            // Whatever else ends it: the caller looks again.
+            // If anything else ends the sleep, the caller checks again.
             wait(&self.0, Flags::empty(), 1, Some(&time)) == Err(Errno::TIMEDOUT)
         }
 
-        /// Wakes who sleeps.
+        /// Wakes the sleeper.
         pub(crate) fn wake(&self) {
             let _ = wake(&self.0, Flags::empty(), 1);
         }
@@ -73,7 +74,7 @@ mod modelled {
     use super::Side;
 
     thread_local! {
-        /// The side that executes none. (All threads of a model run on one thread.)
+        /// The side that executes no fence. (All threads of a model run on one thread.)
         static WITHOUT: Cell<Option<Side>> = const { Cell::new(None) };
     }
 
@@ -88,7 +89,7 @@ mod modelled {
         }
     }
 
-    /// The kernel's futex: it compares under a lock that wakers take. No time-out, so a lost
+    /// The kernel's futex. It compares under a lock that wakers take. It has no time-out, so a lost
     /// wake-up is a deadlock.
     pub(crate) struct Futex {
         word: AtomicU32,
