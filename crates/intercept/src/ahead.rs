@@ -1,9 +1,9 @@
-//! Reading ahead: filling the kernel's cache with a file that the owner has left to it, and nothing
-//! else.
+//! Reads ahead: fills the kernel's cache with a file that the owner has left to it, and with
+//! nothing else.
 //!
-//! The owner leaves a file when its content is in its memory, and the program reads here and there.
-//! The kernel would ask for each page by a request of its own. So the first read in each part of
-//! the file has the kernel read the whole part.
+//! The owner leaves a file to the kernel when its content is in the owner's memory, and the program
+//! reads here and there. The kernel would ask for each page by a request of its own. Therefore the
+//! first read in each part of the file makes the kernel read the whole part.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,26 +16,26 @@ use crate::call;
 use crate::resolve::Use;
 use crate::state::{TABLE, is_active};
 
-/// Bytes of a part.
+/// The size of a part in bytes.
 const PART_BYTES: i64 = 256 << 10;
-/// The kernel reads no more than this by one call: its usual read-ahead.
+/// The maximum that the kernel reads by one call, which is its usual read-ahead.
 const CALL_BYTES: i64 = 128 << 10;
-/// Parts that are remembered.
+/// The number of parts that are remembered.
 const PARTS: usize = 1 << 14;
 
-/// Which parts were read: a number for each, at a place that depends on it. A part that another one
-/// displaces is read again, which costs a system call.
+/// The parts that were read. Each has a number, at a place that depends on it. A part that another
+/// one displaces is read again, which costs a system call.
 static READ: [AtomicU32; PARTS] = [const { AtomicU32::new(0) }; PARTS];
 
-/// Has the kernel read what is around `at` in the file of `fd`, if it is asked for the first time.
-/// `bytes`: how many are read there.
+/// Makes the kernel read what is around `at` in the file of `fd`, if this is asked for the first
+/// time. `bytes` is the number of bytes that are read there.
 ///
-/// Not if they come in sequence: then the kernel reads further ahead, and does not stop at the end
-/// of a part.
+/// It does nothing if the reads come in sequence, because the kernel then reads further ahead, and
+/// does not stop at the end of a part.
 #[inline]
 pub(crate) fn prepare(fd: c_int, at: i64, bytes: usize) {
     let Some((_, ticket)) = TABLE.load(fd).filter(|_| at >= 0) else { return };
-    // The ticket is of this open file.
+    // The ticket belongs to this open file.
     let place = |part: i64| {
         let mixed = ticket.number(fd).wrapping_add(part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (&READ[(mixed >> 50) as usize % PARTS], mixed as u32 | 1)
@@ -63,14 +63,14 @@ fn read(fd: c_int, from: i64) {
     });
 }
 
-/// Whether the program asks for nothing when it has the kernel read from `at` of `fd` into its
-/// cache: it reads the file by the shared-memory path. (That the kernel has content of it would
-/// end this.)
+/// Returns whether the program's request that the kernel read from `at` of `fd` into its cache is
+/// needless, because the program reads the file by the shared-memory path. (If the kernel had
+/// content of the file, this would end the shared-memory path.)
 fn is_needless(fd: c_int, at: off_t, bytes: off_t) -> bool {
     if !is_active() || thread::is_ours() || at < 0 || bytes < 0 {
         return false;
     }
-    // From the beginning: it is likely to read all of it.
+    // The program reads from the beginning, so it is likely to read all of the file.
     call::find_out(fd, if at == 0 { Use::ReadHere } else { Use::ReadThere })
 }
 

@@ -7,22 +7,22 @@ use meantime_shm_rpc::client::Caller;
 
 use crate::report::Reason;
 
-/// The most bytes of one call, as in Linux.
+/// The maximum number of bytes of one call, as in Linux.
 const BYTES_MAX: usize = 0x7fff_f000;
 
 /// A position in buffers.
 pub(crate) struct Buffers<'a> {
     all: &'a [iovec],
     index: usize,
-    /// Bytes of the buffer that were used.
+    /// The number of bytes of the buffer that were used.
     used: usize,
 }
 
-/// Returns the buffers of a call, and how many bytes they have. What is an error, or no bytes, is
-/// left to the kernel.
+/// Returns the buffers of a call, and how many bytes they have. A call that is an error, or has no
+/// bytes, is left to the kernel.
 ///
 /// # Safety
-/// As readv(2).
+/// The caller keeps the contract of readv(2).
 #[inline]
 pub(crate) unsafe fn of<'a>(
     iov: *const iovec,
@@ -47,8 +47,8 @@ pub(crate) unsafe fn of<'a>(
 }
 
 impl Buffers<'_> {
-    /// Runs `copy` with each part of the next `bytes` bytes: where it is in the line, where in the
-    /// caller's memory, and its length.
+    /// Calls `copy` with each part of the next `bytes` bytes: its place in the line, its place in
+    /// the caller's memory, and its length.
     #[inline]
     fn each(&mut self, bytes: usize, mut copy: impl FnMut(usize, *mut u8, usize)) {
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! A call's way to the owner and back.
+//! Passes a call to the owner and returns the result.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -20,35 +20,36 @@ use crate::state::{self, TABLE, is_limited};
 use crate::table::{Entry, Flags};
 use crate::thread::{self, Thread};
 
-/// Attempts if the file is being closed, or its size changed.
+/// The number of attempts if the file is being closed, or if its size changed.
 const ATTEMPTS: u32 = 8;
-/// Further ones to have the kernel know the size, each after a pause.
+/// The number of further attempts to make the kernel know the size, each after a pause.
 const PAUSES: u32 = 5_000;
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// What became of a transfer.
+/// The result of a transfer.
 pub(crate) enum Outcome {
-    /// So many bytes, or an errno, negated.
+    /// The transfer ended with this number of bytes, or with this negated errno.
     Ended(isize),
-    /// The first `done` of `total` bytes at `at`. The rest takes the FUSE path. If the place was
-    /// `Here`, the descriptor's position is behind all of them; what is not done is unreserved.
+    /// The first `done` of `total` bytes at `at` were moved. The rest takes the FUSE path. If the
+    /// place was `Here`, the descriptor's position is behind all of them, and the rest has been
+    /// unreserved.
     Rest { done: usize, total: usize, at: i64 },
 }
 
-/// Where a transfer is.
+/// The place of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
-    /// At the descriptor's position.
+    /// The place is the descriptor's position.
     Here,
     At(i64),
 }
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 struct Progress {
     done: usize,
-    /// Why it is no further, unless the file ended, or it is complete.
+    /// The reason why it stopped, unless the file ended, or it is complete.
     stopped: Option<Stop>,
-    /// Where the last piece of a write ended.
+    /// The end of the last piece of a write.
     end: u64,
 }
 
@@ -64,14 +65,14 @@ enum Stop {
     Reason(Reason),
 }
 
-/// Runs `body` as a short call. A panic ends here, as EIO.
+/// Runs `body` as a call of the shared-memory path. A panic ends here, as EIO.
 #[inline]
 fn short(body: impl Fn(&Thread) -> Result<Outcome, Reason>) -> Result<Outcome, Reason> {
     let once = || thread::enter(&body);
     let again = || {
         let mut result = once();
         for _ in 1..ATTEMPTS {
-            // It was closed between the look and the call, perhaps by another process.
+            // The file was closed between the check and the call, perhaps by another process.
             if !matches!(result, Err(Reason::Stale)) {
                 break;
             }
@@ -80,20 +81,21 @@ fn short(body: impl Fn(&Thread) -> Result<Outcome, Reason>) -> Result<Outcome, R
         result
     };
     let panicked = |payload| {
-        // Dropping it might panic again.
+        // Dropping the payload might panic again.
         std::mem::forget(payload);
         Ok(Outcome::Ended(-(libc::EIO as isize)))
     };
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).unwrap_or_else(panicked)
 }
 
-/// Finds out what `fd` refers to, before it is `used` so. Returns whether that will be short.
+/// Finds out what `fd` refers to, before it is `used`. Returns whether that use will take the
+/// shared-memory path.
 #[cold]
 pub(crate) fn find_out(fd: c_int, used: Use) -> bool {
     short(|_| resolve(fd, used).map(|_| Outcome::Ended(0))).is_ok()
 }
 
-/// Executes `request` by the owner. `Err(Stale)`: its handle is no longer valid.
+/// Makes the owner execute `request`. Returns `Err(Stale)` if its handle is no longer valid.
 #[inline]
 fn exchange(
     of: &Resolved,
@@ -106,7 +108,7 @@ fn exchange(
     let is_alive = || state::forks() == forks && crate::slowly(|| of.link.is_alive());
     let reply = caller.call(request, is_alive);
     if state::forks() != forks {
-        // A signal handler has forked meanwhile, and this is the child: the line is the parent's.
+        // A signal handler has forked meanwhile, and this is the child. The line is the parent's.
         return Err(Reason::Ended);
     }
     let Ok(reply) = reply else {
@@ -134,20 +136,21 @@ fn exchange(
     }
 }
 
-/// Notes that the file is the kernel's from now on. Until then it has not known of changes of the
-/// size, and would end a read where the file ended before: so it is told before others that have
-/// the descriptor go to it without asking the owner.
+/// Notes that the kernel has the file from now on. Until then the kernel has not known of changes
+/// of the size, and would end a read where the file ended before. So it is told the size before
+/// other threads that have the descriptor go to it without asking the owner.
 #[cold]
 fn left(fd: c_int, of: &Resolved, entry: Entry) {
     crate::slowly(|| tell_size(fd));
     TABLE.store(fd, of.ticket, entry);
 }
 
-/// Has the kernel ask for the size of a file.
+/// Makes the kernel ask for the size of a file.
 ///
 /// The kernel ignores the answer if it learned anything else of the file since it asked, or while
-/// others write at the end. So this asks again until the kernel has the size that the owner said,
-/// or at least the first one of a file that grows, a few times at once, and then for a while.
+/// others write at the end. So this asks again until the kernel has the size that the owner
+/// reported, or at least the first one of a file that grows. It asks a few times at once, and then
+/// for a while.
 #[cold]
 fn tell_size(fd: c_int) {
     use rustix::fs::{AtFlags, StatxFlags};
@@ -171,7 +174,7 @@ fn tell_size(fd: c_int) {
     }
 }
 
-/// The flags of a request on a file.
+/// Returns the flags of a request on a file.
 fn flags_of(flags: Flags, is_write: bool) -> u32 {
     let mut all = if flags.has(Flags::DIRECT) { DIRECT } else { 0 };
     if is_write {
@@ -181,7 +184,7 @@ fn flags_of(flags: Flags, is_write: bool) -> u32 {
     all
 }
 
-/// The position of `fd`, moved.
+/// Moves the position of `fd`. Returns the new position.
 fn seek(fd: c_int, to: SeekFrom) -> rustix::io::Result<u64> {
     // SAFETY: it is no negative number; one that is not open is an error.
     rustix::fs::seek(unsafe { BorrowedFd::borrow_raw(fd) }, to)
@@ -190,7 +193,7 @@ fn seek(fd: c_int, to: SeekFrom) -> rustix::io::Result<u64> {
 /// Moves `total` bytes from or to `iov`, piece by piece.
 ///
 /// # Safety
-/// As readv(2) or writev(2).
+/// The caller keeps the contract of readv(2) or writev(2).
 #[inline]
 unsafe fn pieces(
     of: &Resolved,
@@ -248,7 +251,7 @@ unsafe fn pieces(
 /// Reads or writes by the shared-memory path.
 ///
 /// # Safety
-/// As preadv2(2) or pwritev2(2).
+/// The caller keeps the contract of preadv2(2) or pwritev2(2).
 #[inline]
 pub(crate) unsafe fn transfer(
     is_write: bool,
@@ -269,14 +272,14 @@ pub(crate) unsafe fn transfer(
     let result = short(body);
     report::count(&result);
     if !is_write && matches!(result, Err(Reason::NoLine)) {
-        // Others of this program may have written past what the kernel takes for the end.
+        // Other threads of this program may have written past the end that the kernel knows.
         crate::slowly(|| tell_size(fd));
     }
     result
 }
 
 /// # Safety
-/// As [`transfer`].
+/// The caller keeps the contract of preadv2(2) or pwritev2(2).
 #[inline]
 unsafe fn transfer_inside(
     thread: &Thread,
@@ -301,7 +304,7 @@ unsafe fn transfer_inside(
     let (op, access) = if is_write { (Op::Write, Flags::WRITE) } else { (Op::Read, Flags::READ) };
     let mut open = of.known.flags;
     if is_write && !of.ticket.is_own() {
-        // Another process that has it may have changed them.
+        // Another process that has the open file may have changed them.
         // SAFETY: a number that is not open is an error.
         let flags = rustix::fs::fcntl_getfl(unsafe { BorrowedFd::borrow_raw(fd) });
         open = resolve::of_file(flags.map_err(|_| Reason::Arguments)?);
@@ -311,7 +314,7 @@ unsafe fn transfer_inside(
     }
     let flags = flags_of(open, is_write) | more_flags;
     let is_append = flags & APPEND != 0;
-    // In several pieces others could append between them.
+    // If the append were in several pieces, others could append between them.
     if is_append && total > DATA_BYTES {
         return Err(Reason::Arguments);
     }
@@ -319,7 +322,8 @@ unsafe fn transfer_inside(
         Place::At(at) if at < 0 => return Err(Reason::Arguments),
         _ if is_append => 0,
         Place::At(at) => at,
-        // Reserves the range: others that move the position at the same time get another one.
+        // This reserves the range, so that others that move the position at the same time get
+        // another one.
         Place::Here => {
             thread.with(of.link, |_| ())?;
             let end = seek(fd, SeekFrom::Current(total as i64)).map_err(|_| Reason::Arguments)?;
@@ -332,7 +336,8 @@ unsafe fn transfer_inside(
     // SAFETY: the caller's promise.
     let mut progress =
         unsafe { pieces(&of, fd, thread, (op, flags), (&mut buffers, total), at as u64) };
-    // The range is reserved, and stays so: unreserved, it would be there twice for others.
+    // The range is reserved, and stays so. If it were unreserved, others would get it a second
+    // time.
     for _ in 1..ATTEMPTS {
         if !is_here || is_append || !progress.is_stale() {
             break;
@@ -345,20 +350,22 @@ unsafe fn transfer_inside(
                 // SAFETY: as above.
                 progress = unsafe { pieces(of, fd, thread, (op, flags), buffers, at as u64) };
             }
-            // Another thread has closed it meanwhile: as if it had done so before this call.
+            // Another thread has closed the descriptor meanwhile. The result is that of a close
+            // before this call.
             Ok(_) | Err(Reason::Foreign) => return Ok(Outcome::Ended(-(libc::EBADF as isize))),
             Err(_) => break,
         }
     }
     let done = progress.done;
     match progress.stopped {
-        // Whether it was appended is unknown, and twice would be wrong.
+        // It is unknown whether the data were appended, and appending them twice would be wrong.
         Some(Stop::Reason(Reason::Ended)) if is_append => Ok(Outcome::Ended(-(libc::EIO as isize))),
         Some(Stop::Reason(reason)) if is_append || !is_here && done == 0 => Err(reason),
-        // (After some bytes it ends short: whose number it is by now is not certain.)
+        // (After some bytes the call ends short, because it is not certain what the descriptor
+        // refers to by now.)
         Some(Stop::Reason(_)) if done == 0 => Ok(Outcome::Rest { done, total, at }),
         stopped => {
-            // The seeks below are of the file that was moved from or to.
+            // The seeks below are for the file of the transfer.
             if done < total && is_here && is_another(fd, &of) {
                 return Ok(Outcome::Ended(done as isize));
             }
@@ -375,7 +382,7 @@ unsafe fn transfer_inside(
     }
 }
 
-/// Whether `fd` refers to another file than `of` by now.
+/// Returns whether `fd` refers to another file than `of` by now.
 fn is_another(fd: c_int, of: &Resolved) -> bool {
     match resolve(fd, Use::Other) {
         Ok(now) => now.known.handle != of.known.handle,
@@ -390,7 +397,8 @@ pub(crate) fn unreserve(fd: c_int, bytes: usize) {
     }
 }
 
-/// Executes a request without data of the caller's. `is_known`: only if the descriptor is known.
+/// Executes a request without data of the caller's. If `is_known`, it does so only if the
+/// descriptor is known.
 fn execute(
     fd: c_int,
     is_known: bool,
@@ -418,7 +426,8 @@ fn execute(
         Outcome::Ended(result) => result,
         Outcome::Rest { .. } => 0,
     });
-    // What is asked of a file that was not read or written yet is the kernel's as well.
+    // Requests for a file that was not read or written yet also go to the kernel, and are not
+    // counted.
     if !is_known || !matches!(result, Err(Reason::Changing)) {
         report::count(&result);
     }
@@ -440,13 +449,14 @@ pub(crate) fn truncate(fd: c_int, size: i64) -> Result<isize, Reason> {
     execute(fd, true, request, |_, _| Some(0))
 }
 
-/// Whether `fd` may refer to a file of the mount.
+/// Returns whether `fd` may refer to a file of the mount.
 pub(crate) fn may_be_of_mount(fd: c_int) -> bool {
     TABLE.load(fd).is_none_or(|(entry, _)| entry != Entry::Foreign)
 }
 
 /// Leaves the file of `fd` to the kernel's cache, if it is of the mount. Returns `false` if the
-/// owner could not be asked, or was not, since the file seemed to be better left to the kernel.
+/// owner could not be asked, or was not asked, since the file seemed to be better left to the
+/// kernel.
 pub(crate) fn leave(fd: c_int) -> bool {
     if TABLE.load(fd).is_none() {
         return false;
@@ -455,7 +465,7 @@ pub(crate) fn leave(fd: c_int) -> bool {
     matches!(left, Ok(_) | Err(Reason::Foreign | Reason::Refused | Reason::Cached))
 }
 
-/// Asks for a file's attributes, and gives them to `then`.
+/// Asks for a file's attributes, and passes them to `then`.
 pub(crate) fn attributes(
     fd: c_int,
     then: impl Fn(&Attributes) -> Option<isize>,
@@ -469,7 +479,7 @@ pub(crate) fn attributes(
     })
 }
 
-/// What a C function returns for `result`: −1 and errno if it is one.
+/// Returns what a C function returns for `result`. If it is an errno, it returns −1 and sets errno.
 pub(crate) fn answer(result: isize) -> isize {
     if result >= 0 {
         return result;

@@ -1,4 +1,4 @@
-//! Processes that get descriptors, or memory, of this one; and limits.
+//! Handles processes that get descriptors, or memory, of this one, and limits.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -10,19 +10,20 @@ use libc::{FILE, mmsghdr, msghdr, pid_t, posix_spawn_file_actions_t, posix_spawn
 use crate::state::{TABLE, end, is_active, look_at_limit};
 use crate::thread;
 
-/// Another process gets descriptors.
+/// Notes that another process gets descriptors.
 fn shared() {
     if is_active() {
         TABLE.share();
     }
 }
 
-/// A thread no longer has the descriptors of the others: their numbers mean two things.
+/// Notes that a thread no longer has the descriptors of the others, so that their numbers are
+/// ambiguous.
 pub(crate) fn unshared() {
     end();
 }
 
-/// Called before `vfork`. Returns the next definition.
+/// Is called before `vfork`. Returns the next definition.
 extern "C" fn before_vfork() -> *mut c_void {
     if is_active() {
         let _ = std::panic::catch_unwind(|| {
@@ -34,10 +35,11 @@ extern "C" fn before_vfork() -> *mut c_void {
     resolve(&NEXT, c"vfork")
 }
 
-/// It returns twice into the caller's frame, so it is jumped to: there is no frame of ours.
+/// The function returns twice into the caller's frame, so this one jumps to it and has no frame of
+/// its own.
 ///
 /// # Safety
-/// As vfork(2).
+/// The caller keeps the contract of vfork(2).
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -53,10 +55,11 @@ pub unsafe extern "C" fn vfork() -> pid_t {
     )
 }
 
-/// It returns twice into the caller's frame, so it is jumped to: there is no frame of ours.
+/// The function returns twice into the caller's frame, so this one jumps to it and has no frame of
+/// its own.
 ///
 /// # Safety
-/// As vfork(2).
+/// The caller keeps the contract of vfork(2).
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -73,7 +76,7 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 }
 
 hooks! {
-    // The function runs in the child; here it returns once.
+    // The function runs in the child. Here it returns once.
     "C" fn clone(
         function: *mut c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void,
         parent_tid: *mut c_void, tls: *mut c_void, child_tid: *mut c_void,

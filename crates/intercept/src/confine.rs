@@ -1,4 +1,5 @@
-//! Programs that confine themselves: by seccomp, to some system calls, and by chroot, to some files.
+//! Handles programs that confine themselves: by seccomp to some system calls, and by chroot to some
+//! files.
 
 use std::ffi::{CStr, OsString, c_char, c_int, c_ulong, c_void};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -10,12 +11,12 @@ use rustix::fs::{Access, access};
 use crate::data;
 use crate::state::{end, is_active};
 
-/// The variable that has the loader load this library.
+/// The variable that makes the loader load this library.
 const PRELOAD: &str = "LD_PRELOAD";
-/// What this library's file is called in it.
+/// The name of this library's file in that variable.
 const FILE: &[u8] = b"libmeantime_intercept.so";
 
-/// Called before the program confines itself to some system calls (seccomp): those of the
+/// Is called before the program confines itself to some system calls (seccomp). Those of the
 /// shared-memory path may not be among them.
 #[cold]
 pub(crate) fn confined() {
@@ -33,8 +34,9 @@ pub(crate) fn confined() {
     });
 }
 
-/// Called after the process has another root. If this library is not there, the loader would say so
-/// of each program that is started: it is no longer asked.
+/// Is called after the process has got another root. If this library is not there, the loader would
+/// report that for each program that is started. Therefore the loader is no longer asked to load
+/// it.
 #[cold]
 pub(crate) fn moved() {
     if !is_active() {
@@ -53,7 +55,7 @@ pub(crate) fn moved() {
     });
 }
 
-/// Where the loader has found this library.
+/// Returns the path at which the loader has found this library.
 fn own_file() -> Option<&'static CStr> {
     let mut of = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: an address in this library, and room for what is said of it.

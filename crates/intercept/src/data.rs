@@ -1,4 +1,4 @@
-//! Reading, writing, and what else is asked of an open file.
+//! The functions that read, write, and ask for other operations on an open file.
 
 use std::ffi::{c_int, c_void};
 
@@ -22,11 +22,11 @@ struct Transfer {
     iov: *const iovec,
     count: c_int,
     place: Place,
-    /// Flags of preadv2(2).
+    /// The flags of preadv2(2).
     flags: c_int,
 }
 
-/// The flags of a request, for those of preadv2(2); `None` if some are for the kernel.
+/// Returns the flags of a request for those of preadv2(2), or `None` if some are for the kernel.
 fn request_flags(flags: c_int, is_write: bool) -> Option<u32> {
     let of_writes = [(libc::RWF_DSYNC, DSYNC), (libc::RWF_SYNC, SYNC), (libc::RWF_APPEND, APPEND)];
     let (mut left, mut all) = (flags, 0);
@@ -43,7 +43,7 @@ fn request_flags(flags: c_int, is_write: bool) -> Option<u32> {
 /// Executes `transfer`, or calls `long`.
 ///
 /// # Safety
-/// As preadv2(2) or pwritev2(2).
+/// The caller keeps the contract of preadv2(2) or pwritev2(2).
 #[inline]
 unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
     let Transfer { is_write, fd, iov, count, place, flags } = *transfer;
@@ -77,7 +77,7 @@ unsafe fn run(transfer: &Transfer, long: impl FnOnce() -> ssize_t) -> ssize_t {
 /// Executes the rest of a transfer by the FUSE path.
 ///
 /// # Safety
-/// As [`run`]; `done` of `total` bytes have been moved.
+/// The caller keeps the contract of [`run`], and `done` of `total` bytes have been moved.
 #[cold]
 unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize_t {
     type One = unsafe extern "C-unwind" fn(c_int, *mut c_void, size_t, off_t) -> ssize_t;
@@ -99,7 +99,7 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
                 if is_write { real!(c"pwritev64v2", All) } else { real!(c"preadv64v2", All) };
             move_all(fd, iov, count, at, flags)
         } else {
-            // Of several buffers: fewer bytes than asked for.
+            // With several buffers the result is fewer bytes than asked for.
             0
         }
     };
@@ -115,8 +115,7 @@ unsafe fn rest(transfer: &Transfer, done: usize, total: usize, at: i64) -> ssize
     moved_all as ssize_t
 }
 
-/// Defines `$name` as a transfer: without a shared-memory path, the next definition and nothing
-/// else.
+/// Defines `$name` as a transfer. Without a shared-memory path, it only calls the next definition.
 macro_rules! transfer {
     ($real:ident($($arg:expr),*), $is_write:literal, $fd:ident, $iov:expr, $count:expr, $place:expr, $flags:expr) => {{
         // SAFETY: the caller's promise.
@@ -139,7 +138,7 @@ macro_rules! transfer {
     }};
 }
 
-/// A buffer as an `iovec`.
+/// Returns a buffer as an `iovec`.
 fn one(buf: *const c_void, bytes: size_t) -> iovec {
     iovec { iov_base: buf.cast_mut(), iov_len: bytes }
 }
@@ -209,8 +208,8 @@ hooks! {
         )
     }
 
-    // `room` is the buffer's size known to the compiler, here and below: the C library ends a
-    // program that would overrun it.
+    // `room` is the buffer's size known to the compiler, here and below. The C library ends a
+    // program that would overrun the buffer.
     "C-unwind" fn __read_chk(
         fd: c_int, buf: *mut c_void, bytes: size_t, room: size_t,
     ) -> ssize_t = { |real|
@@ -240,7 +239,7 @@ hooks! {
     }
 
     "C-unwind" fn syncfs(fd: c_int) -> c_int = { |real|
-        // First, for what is stored in mapped files.
+        // The kernel comes first, for what is stored in mapped files.
         // SAFETY: no memory is meant.
         let synced = unsafe { real()(fd) };
         if synced == 0 && is_active() && is_on_mount(fd) {
@@ -258,7 +257,8 @@ hooks! {
         unsafe { real()(fd, bytes) }
     }
 
-    // The kernel may not know the size. It has the position, so the position is set by it.
+    // The kernel may not know the size. It has the position, so the position is set through the
+    // kernel.
     "C" fn (lseek lseek64)(fd: c_int, offset: off_t, whence: c_int) -> off_t = { |real|
         // SAFETY: no memory is meant.
         let seek = |offset, whence| unsafe { real()(fd, offset, whence) };
@@ -277,7 +277,8 @@ hooks! {
     }
 }
 
-// Names of the same functions, most for programs built with an older C library.
+// These are other names of the same functions, most of them for programs built with an older C
+// library.
 forwards! {
     "C-unwind" fn __read(fd: c_int, buf: *mut c_void, bytes: size_t) -> ssize_t
         => read(fd, buf, bytes);

@@ -1,4 +1,4 @@
-//! What makes a descriptor refer to another file, or changes its flags.
+//! The functions that make a descriptor refer to another file, or that change its flags.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong};
 
@@ -13,21 +13,21 @@ use crate::table::Entry;
 
 type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
-/// Whether `fd` is not the program's, but this library's socket. The program sees a number that is
-/// not open, or above its limit. (Our own code closes by `close`, too.)
+/// Returns whether `fd` is not the program's, but this library's socket. For the program, the
+/// number is not open, or is above its limit. (Our own code also closes by `close`.)
 #[inline]
 fn is_hidden(fd: c_int) -> bool {
     reserved::is_reserved(fd) && !thread::is_ours()
 }
 
-/// The kernel's answer for a number that is not open, or above the limit.
+/// Returns the kernel's answer for a number that is not open, or is above the limit.
 #[cold]
 fn not_open() -> c_int {
     set_errno(libc::EBADF);
     -1
 }
 
-/// The kernel has opened a file as `fd`.
+/// Notes that the kernel has opened a file as `fd`.
 fn opened(fd: c_int) -> c_int {
     if fd >= 0 && is_active() {
         TABLE.forget(fd, is_owner());
@@ -35,10 +35,10 @@ fn opened(fd: c_int) -> c_int {
     fd
 }
 
-/// The kernel has opened a file by a call with `flags`.
+/// Notes that the kernel has opened a file by a call with `flags`.
 ///
-/// One that will append is taken at once. Until then another program's appends take the FUSE path,
-/// and the file would stay there.
+/// A file that will be appended to is taken at once. Until then another program's appends take the
+/// FUSE path, and the file would stay there.
 fn opened_with(fd: c_int, flags: c_int) -> c_int {
     let fd = opened(fd);
     let appends = flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
@@ -48,7 +48,7 @@ fn opened_with(fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
-/// The kernel has made `new` a duplicate of `old`.
+/// Notes that the kernel has made `new` a duplicate of `old`.
 fn duplicated(old: c_int, new: c_int) -> c_int {
     if new >= 0 && new != old && is_active() {
         TABLE.forget(new, TABLE.is_own(old) && is_owner());
@@ -85,7 +85,8 @@ hooks! {
         if reserved::is_reserved(fd) {
             return close_reserved(fd, real());
         }
-        // The table first: after the kernel has closed it, another thread may get the number.
+        // The table comes first, because after the kernel has closed the descriptor, another thread
+        // may get the number.
         if is_active() {
             cancellation_point();
             TABLE.forget(fd, false);
@@ -125,7 +126,7 @@ hooks! {
             crate::children::unshared();
         }
         if flags & CLOSE_RANGE_CLOEXEC != 0 || first > last {
-            // Ours are close-on-exec already.
+            // Our descriptors are close-on-exec already.
             return range(first, last);
         }
         TABLE.forget_range(first, last);
@@ -145,7 +146,7 @@ hooks! {
         if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
             return;
         }
-        // A kernel before 5.9.
+        // This is a kernel before 5.9.
         reserved::around_reserved(first as c_uint, highest as c_uint, |first, last| {
             for fd in first..=last {
                 // SAFETY: no memory is meant.
@@ -161,14 +162,14 @@ hooks! {
 macro_rules! fcntl_hooks {
     ($($name:ident: $real:literal;)*) => {$(
         /// # Safety
-        /// As fcntl(2).
+        /// The caller keeps the contract of fcntl(2).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(
             fd: c_int,
             command: c_int,
             argument: c_ulong,
         ) -> c_int {
-            // Querying whether a number is in use is allowed: programs look for free ones.
+            // Querying whether a number is in use is allowed, because programs look for free ones.
             if command != libc::F_GETFD && is_hidden(fd) {
                 return not_open();
             }
@@ -193,7 +194,7 @@ fcntl_hooks! {
     __fcntl: c"fcntl";
 }
 
-/// Flags of `fd` were changed: other descriptors may be of the same open file.
+/// Notes that flags of `fd` were changed. Other descriptors may refer to the same open file.
 fn flags_changed(fd: c_int) {
     if fd < 0 || matches!(TABLE.load(fd), Some((Entry::Foreign, _))) {
         return;
@@ -216,7 +217,7 @@ type OpenAt = unsafe extern "C-unwind" fn(c_int, *const c_char, c_int, ...) -> c
 macro_rules! open_hooks {
     ($($name:ident: $real:literal, $at:ident: $real_at:literal;)*) => {$(
         /// # Safety
-        /// As openat(2).
+        /// The caller keeps the contract of openat(2).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $at(
             at: c_int,
@@ -229,7 +230,7 @@ macro_rules! open_hooks {
         }
 
         /// # Safety
-        /// As open(2).
+        /// The caller keeps the contract of open(2).
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(
             path: *const c_char,
@@ -249,7 +250,7 @@ open_hooks! {
     __open64: c"open64", __openat64: c"openat64";
 }
 
-// The functions that _FORTIFY_SOURCE substitutes for a call without a mode.
+// These are the functions that _FORTIFY_SOURCE substitutes for a call without a mode.
 forwards! {
     "C-unwind" fn __open_2(path: *const c_char, flags: c_int) -> c_int => open(path, flags, 0);
     "C-unwind" fn __open64_2(path: *const c_char, flags: c_int) -> c_int => open64(path, flags, 0);
@@ -288,7 +289,7 @@ hooks! {
     }
 }
 
-/// The C library has opened a stream.
+/// Notes that the C library has opened a stream.
 fn opened_stream(stream: *mut FILE) -> *mut FILE {
     if !stream.is_null() && is_active() {
         // SAFETY: a stream that is open.
@@ -297,7 +298,8 @@ fn opened_stream(stream: *mut FILE) -> *mut FILE {
     stream
 }
 
-// (Its own reads and writes go through the kernel. Its descriptor's number may be used as well.)
+// (The C library's own reads and writes go through the kernel. The program may also use the number
+// of the stream's descriptor.)
 hooks! {
     "C-unwind" fn (fopen fopen64)(path: *const c_char, mode: *const c_char) -> *mut FILE = { |real|
         // SAFETY: the caller's promise.
@@ -305,7 +307,7 @@ hooks! {
     }
 
     "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = { |real|
-        // What the stream appends is placed by the kernel.
+        // The kernel places what the stream appends.
         if is_active() {
             prepare_append(fd, false);
         }
@@ -330,12 +332,13 @@ hooks! {
     }
 }
 
-/// The C library is going to close the descriptor of `stream`. The kernel gives the number away
-/// before it tells the owner of the close: until then only this keeps another thread, which gets
-/// the number in a way that is not seen (`socket`), from using what is known of it.
+/// Notes that the C library is going to close the descriptor of `stream`. The kernel frees the
+/// number before it tells the owner of the close. Until then only this note prevents another
+/// thread, which gets the number in a way that is not seen (`socket`), from using what is known of
+/// it.
 ///
 /// # Safety
-/// A stream that is open.
+/// The stream is open.
 unsafe fn closes(stream: *mut FILE) {
     if stream.is_null() || !is_active() {
         return;

@@ -1,6 +1,7 @@
-//! Functions of the C library's names. [`hooks!`] defines one, and finds the next definition of it
-//! ([`real!`]) when it is first called: calls that are not for this library are passed on without an
-//! allocation or an additional system call. If there is none, the function fails with ENOSYS.
+//! Defines functions of the C library's names. [`hooks!`] defines one, and finds the next
+//! definition of it ([`real!`]) when it is first called. Calls that are not for this library are
+//! passed on without an allocation or an additional system call. If there is no next definition,
+//! the function fails with ENOSYS.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -8,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use meantime_process::thread;
 
-/// The next definition of function `name`, which has type `type`.
+/// Returns the next definition of function `name`, which has type `type`.
 macro_rules! real {
     ($name:expr, $type:ty) => {{
         static CELL: std::sync::atomic::AtomicPtr<std::ffi::c_void> =
@@ -23,8 +24,8 @@ macro_rules! real {
 }
 
 /// Defines functions of the C library's names: `fn name(…)`, or the same for each of several names,
-/// `fn (name name)(…)`. In a body, `real` is the next definition of the function, which is looked up
-/// when it is first called.
+/// `fn (name name)(…)`. In a body, `real` is the next definition of the function, which is looked
+/// up when it is first called.
 macro_rules! hooks {
     ($($abi:literal fn $names:tt $arguments:tt -> $result:ty = $body:tt)*) => {
         $($crate::hook::hooks!(@ $abi $names $arguments $result, $body);)*
@@ -37,7 +38,7 @@ macro_rules! hooks {
         $result:ty, { |$real:ident| $($body:tt)* }
     ) => {
         /// # Safety
-        /// As the function of that name.
+        /// The caller keeps the contract of the function of that name.
         #[unsafe(no_mangle)]
         pub unsafe extern $abi fn $name($($argument: $type),*) -> $result {
             type Real = unsafe extern $abi fn($($type),*) -> $result;
@@ -55,7 +56,7 @@ macro_rules! forwards {
         => $other:ident($($given:expr),*);
     )*) => {$(
         /// # Safety
-        /// As the function of that name.
+        /// The caller keeps the contract of the function of that name.
         #[unsafe(no_mangle)]
         pub unsafe extern $abi fn $name($($argument: $type),*) -> $result {
             // SAFETY: the caller's promise, which is what the other function asks for.
@@ -69,7 +70,7 @@ pub(crate) use {forwards, hooks, real};
 /// Converts `name`, which ends with a NUL, to a C string.
 ///
 /// # Panics
-/// If it does not, or has another one.
+/// Panics if it does not, or has another NUL.
 pub(crate) const fn c_name(name: &str) -> &CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -77,13 +78,14 @@ pub(crate) const fn c_name(name: &str) -> &CStr {
     }
 }
 
-/// Replaces a function that this C library lacks: fails with ENOSYS, whatever its arguments.
+/// Replaces a function that this C library lacks. It fails with ENOSYS, whatever its arguments.
 unsafe extern "C" fn missing() -> isize {
     set_errno(libc::ENOSYS);
     -1
 }
 
-/// What `cell` holds; else the next definition of `name`, which it holds from then on.
+/// Returns what `cell` holds. If it is empty, finds the next definition of `name`, which it holds
+/// from then on.
 #[inline(always)]
 pub(crate) fn resolve(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = cell.load(Ordering::Relaxed);
@@ -102,7 +104,7 @@ fn look_up(cell: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// This thread's errno.
+/// Returns this thread's errno.
 pub(crate) fn errno() -> c_int {
     // SAFETY: this thread's own.
     unsafe { *libc::__errno_location() }
@@ -118,13 +120,13 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Disables cancellation of this thread until it is dropped: the thread may hold our locks.
+/// Disables cancellation of this thread until it is dropped, because the thread may hold our locks.
 pub(crate) struct NotCancelled {
     before: c_int,
 }
 
 impl NotCancelled {
-    /// Starts now.
+    /// Starts to disable cancellation now.
     #[inline]
     pub(crate) fn enter() -> Self {
         const PTHREAD_CANCEL_DISABLE: c_int = 1;
@@ -143,14 +145,14 @@ impl Drop for NotCancelled {
     }
 }
 
-/// Ends a cancelled thread, as in the C library's function of that name. Called before anything is
-/// held: the thread does not return.
+/// Ends a cancelled thread, as in the C library's function of that name. It is called before
+/// anything is held, because the thread does not return.
 #[inline(always)]
 pub(crate) fn cancellation_point() {
     unsafe extern "C-unwind" {
         fn pthread_testcancel();
     }
-    // Our own code may hold locks, and calls the C library as well.
+    // Our own code may hold locks, and also calls the C library.
     if !thread::is_ours() {
         // SAFETY: the caller's promise; the thread's cleaning up runs through frames that own
         // nothing.

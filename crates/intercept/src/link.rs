@@ -1,4 +1,4 @@
-//! The connection to the owner: made when it is first needed, never freed.
+//! The connection to the owner. It is made when it is first needed, and never freed.
 
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
 use std::ptr::null_mut;
@@ -18,17 +18,18 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use crate::report::Reason;
 use crate::state;
 
-/// Connections that a process makes at most: each leaves the memory of its closings behind.
+/// The maximum number of connections that a process makes. Each leaves the memory of its closings
+/// behind.
 const CONNECTIONS_MAX: u32 = 64;
 /// The longest wait for the owner's answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// While another thread connects: the time between two looks, and how many there are at most.
+/// The time between two checks while another thread connects, and the maximum number of checks.
 const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 const WAITS_MAX: u32 = 50_000;
 
 /// A connection.
 pub(crate) struct Link {
-    /// From 1.
+    /// The number of the connection, from 1.
     pub(crate) number: u32,
     pub(crate) nonce: Nonce,
     pub(crate) closings: ClosingsView,
@@ -36,7 +37,7 @@ pub(crate) struct Link {
 }
 
 struct Lines {
-    /// Lines of threads that have ended.
+    /// The lines of threads that have ended.
     free: Vec<Caller>,
     socket: Option<Socket>,
 }
@@ -52,11 +53,12 @@ struct Socket {
 static LINK: AtomicPtr<Link> = AtomicPtr::new(null_mut());
 /// Whether a thread is connecting.
 static IS_CONNECTING: AtomicBool = AtomicBool::new(false);
-/// The second before which nothing is tried.
+/// The second before which no attempt is made.
 static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
-/// Attempts of this process.
+/// The number of attempts of this process.
 static TRIED: AtomicU32 = AtomicU32::new(0);
-/// The number of the last attempt. A child counts on: no number means two connections.
+/// The number of the last attempt. A child continues the count, so no two connections have the same
+/// number.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the connection, if there is one.
@@ -66,8 +68,9 @@ pub(crate) fn current() -> Option<&'static Link> {
     unsafe { LINK.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the connection; makes it if there is none, at most once a second. If another thread is
-/// making it, waits: a call that took the FUSE path would have the kernel cache the file.
+/// Returns the connection. Makes it if there is none, at most once a second. If another thread is
+/// making it, waits for that, because a call that took the FUSE path would make the kernel cache
+/// the file.
 #[cold]
 pub(crate) fn connect() -> Result<&'static Link, Reason> {
     let mut waits = 0;
@@ -109,7 +112,7 @@ fn seconds() -> u64 {
     clock_gettime(ClockId::Monotonic).tv_sec as u64
 }
 
-/// In a child: the connection is the parent's, and so are its lines.
+/// Is called in a child. The connection is the parent's, and so are its lines.
 pub(crate) fn forget() {
     LINK.store(null_mut(), Ordering::Relaxed);
     IS_CONNECTING.store(false, Ordering::Relaxed);
@@ -137,12 +140,12 @@ impl Link {
                 let lines = Mutex::new(Lines { free: Vec::new(), socket });
                 Ok(Self { number, nonce, closings, lines })
             }
-            // (Its number is given up where it is closed: `descriptor::close`.)
+            // (Its number is released where it is closed: `descriptor::close`.)
             Err(error) => Err(error),
         }
     }
 
-    /// Returns a line: one that a thread left, or a new one.
+    /// Returns a line, either one that a thread left or a new one.
     #[cold]
     pub(crate) fn line(&self) -> Result<Caller, Reason> {
         let mut lines = self.lines.lock().map_err(|_| Reason::NoLine)?;
@@ -188,7 +191,8 @@ impl Link {
         }
     }
 
-    /// Whether the owner's process has not closed its end. Asked only while a call takes long.
+    /// Returns whether the owner's process has not closed its end. It is called only while a call
+    /// takes long.
     pub(crate) fn is_alive(&self) -> bool {
         let Ok(lines) = self.lines.try_lock() else { return true };
         let Some(socket) = &lines.socket else { return false };
@@ -213,7 +217,7 @@ impl Socket {
         identity(self.fd) == Some(self.identity)
     }
 
-    /// Runs `body` with the socket; `None` if the program has closed it (by a system call).
+    /// Runs `body` with the socket. Returns `None` if the program has closed it (by a system call).
     fn with<R>(&self, body: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         if !self.is_ours() {
             return None;

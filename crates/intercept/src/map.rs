@@ -1,4 +1,5 @@
-//! What the kernel does with a file by the size that it knows: mapping, copying, appending.
+//! Prepares the operations of the kernel on a file that depend on the size that the kernel knows:
+//! mapping, copying and appending.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::BorrowedFd;
@@ -9,8 +10,8 @@ use libc::{off_t, size_t, ssize_t};
 use crate::call;
 use crate::state::is_active;
 
-/// Prepares what the kernel does with the file of `fd` by the size that it knows. The file must not
-/// grow without it from now on, and it has to ask for the size.
+/// Prepares operations of the kernel on the file of `fd` that depend on the size. The file must not
+/// grow without the kernel from now on, and the kernel has to ask for the size.
 #[cold]
 pub(crate) fn prepare(fd: c_int) {
     if fd < 0 || !call::may_be_of_mount(fd) {
@@ -24,7 +25,7 @@ pub(crate) fn prepare(fd: c_int) {
     crate::slowly(|| {
         ask();
         if !is_left {
-            // The kernel reads it into its cache, which does the same.
+            // The kernel reads the file into its cache, which has the same effect.
             // SAFETY: as above.
             unsafe { libc::posix_fadvise(fd, 0, 1, libc::POSIX_FADV_WILLNEED) };
             ask();
@@ -49,7 +50,7 @@ hooks! {
     }
 }
 
-/// Prepares a write that appends, if it takes the FUSE path: the kernel places it.
+/// Prepares a write that appends, if it takes the FUSE path, because the kernel places it.
 #[cold]
 pub(crate) fn prepare_append(fd: c_int, is_asked: bool) {
     if fd < 0 || !call::may_be_of_mount(fd) {

@@ -1,4 +1,4 @@
-//! Counts of calls: `MEANTIME_REPORT=1` asks how many took the shared-memory path.
+//! Counts calls. `MEANTIME_REPORT=1` asks how many took the shared-memory path.
 
 use std::ffi::c_int;
 use std::fmt::Write as _;
@@ -10,21 +10,22 @@ use meantime_process::descriptor;
 
 use crate::state;
 
-/// Why a call took the FUSE path.
+/// The reason why a call took the FUSE path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Reason {
     /// Its descriptor is no file of the mount, or no regular one.
     Foreign,
-    /// The owner does not take the descriptor, or was not asked: the file is read whole.
+    /// The owner does not take the descriptor, or was not asked because the file is read whole.
     Refused,
     /// The kernel caches the file.
     Cached,
-    /// The kernel caches the file, because that is faster; what is near will be read as well.
+    /// The kernel caches the file, because that is faster. Data near those of the call will
+    /// probably be read as well.
     Left,
-    /// The owner did not know the handle, twice.
+    /// The owner did not know the handle in two attempts.
     Stale,
-    /// The descriptor was changed while it was looked at; or it has not been read or written yet.
+    /// The descriptor was changed while it was examined, or it has not been read or written yet.
     Changing,
     /// There is no connection to the owner.
     Unconnected,
@@ -32,13 +33,13 @@ pub(crate) enum Reason {
     NoLine,
     /// The owner has ended the connection.
     Ended,
-    /// The thread was in a call already (a signal handler's), or is ending.
+    /// The thread was already in a call (of a signal handler), or is ending.
     Busy,
     /// The process is a child by vfork or clone.
     Child,
     /// Files are limited in size (`RLIMIT_FSIZE`).
     Limited,
-    /// Its arguments are for the kernel: an error, no bytes, flags, a large append.
+    /// Its arguments are for the kernel: an error, no bytes, flags, or a large append.
     Arguments,
 }
 
@@ -62,10 +63,10 @@ static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
 static SHORT: AtomicU64 = AtomicU64::new(0);
 static LONG: [AtomicU64; REASONS.len()] = [const { AtomicU64::new(0) }; REASONS.len()];
 
-/// Where to print.
+/// The descriptor to which the report is printed.
 static STDERR: AtomicI32 = AtomicI32::new(libc::STDERR_FILENO);
 
-/// Begins to count, if that is asked for.
+/// Begins to count, if the program is asked to.
 pub(crate) fn begin() {
     // SAFETY: a name that ends; nothing changes the environment before the program begins.
     let asked = unsafe { libc::getenv(c"MEANTIME_REPORT".as_ptr()) };
@@ -97,7 +98,8 @@ fn keep_stderr() {
     STDERR.store(copy.unwrap_or(libc::STDERR_FILENO), Ordering::Relaxed);
 }
 
-/// In a child, when the parent's descriptors are closed: its calls are counted from 0.
+/// Is called in a child, when the parent's descriptors are closed. The child's calls are counted
+/// from 0.
 pub(crate) fn clear() {
     if IS_ASKED_FOR.load(Ordering::Relaxed) {
         keep_stderr();
@@ -107,9 +109,9 @@ pub(crate) fn clear() {
     }
 }
 
-/// Says how many calls went which way, if that was asked for and the program has used the mount.
+/// Prints how many calls took which path, if that was asked for and the program has used the mount.
 pub(crate) extern "C" fn at_exit() {
-    // Once.
+    // The report is printed once.
     if !state::is_owner() || !IS_ASKED_FOR.swap(false, Ordering::Relaxed) {
         return;
     }
@@ -117,7 +119,7 @@ pub(crate) extern "C" fn at_exit() {
         LONG[Reason::Foreign as usize].store(0, Ordering::Relaxed);
         let counts = LONG.each_ref().map(|count| count.load(Ordering::Relaxed));
         let (short, long) = (SHORT.load(Ordering::Relaxed), counts.iter().sum::<u64>());
-        // (What was asked of a descriptor before anything was known of it says nothing.)
+        // (Calls on a descriptor before anything was known of it do not count.)
         if short + long == counts[Reason::Changing as usize] {
             return;
         }

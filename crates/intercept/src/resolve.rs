@@ -1,4 +1,4 @@
-//! Which file of the owner's a descriptor refers to.
+//! Finds out to which file of the owner's a descriptor refers.
 
 use std::ffi::{c_char, c_int, c_ulong};
 use std::os::fd::BorrowedFd;
@@ -12,15 +12,15 @@ use crate::report::Reason;
 use crate::state::{TABLE, device};
 use crate::table::{Entry, Flags, Known, Ticket};
 
-/// Attempts if a descriptor is being changed.
+/// The number of attempts if a descriptor is being changed.
 const ATTEMPTS: u32 = 100;
 
-/// What a descriptor is used for.
+/// The use of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// To read at its position.
+    /// The descriptor is read at its position.
     ReadHere,
-    /// To read at another place.
+    /// The descriptor is read at another place.
     ReadThere,
     Other,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Resolved {
 }
 
 /// Returns what is known of `fd`, if its descriptor was not closed since. (It may be closed in the
-/// next moment. So may that of a system call, when it has begun.)
+/// next moment, but so may the descriptor of a system call that has begun.)
 #[inline]
 pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
     let (entry, ticket) = TABLE.load(fd).ok_or(Reason::Foreign)?;
@@ -55,7 +55,7 @@ pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
     }
 }
 
-/// Returns why a call on `fd` takes the FUSE path, if nothing has to be found out for that.
+/// Returns why a call on `fd` takes the FUSE path, if this is already known.
 #[inline]
 pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
     match TABLE.load_long(fd)? {
@@ -65,7 +65,7 @@ pub(crate) fn why_long(fd: c_int) -> Option<Reason> {
     }
 }
 
-/// Returns what `fd` refers to; finds it out if that is not known.
+/// Returns what `fd` refers to, and finds it out if it is not known.
 #[inline]
 pub(crate) fn resolve(fd: c_int, used: Use) -> Result<Resolved, Reason> {
     match known(fd) {
@@ -76,10 +76,11 @@ pub(crate) fn resolve(fd: c_int, used: Use) -> Result<Resolved, Reason> {
 
 /// Finds out what `fd` refers to.
 ///
-/// That it still is so when it is stored: the owner's answer has the count of closings, and what
-/// this library sees of the descriptor voids the ticket. What it does not see (`fclose`) may fall
-/// before the count, if another thread does it: then only a second answer, with the same file and
-/// the same count, says that the descriptor referred to that file in between, and was not closed.
+/// What is found out must still be true when it is stored. The owner's answer has the count of
+/// closings, and the changes of the descriptor that this library sees void the ticket. A change
+/// that it does not see (`fclose`) may come before the count, if another thread makes it. In that
+/// case only a second answer, with the same file and the same count, shows that the descriptor
+/// referred to that file in between, and was not closed.
 #[cold]
 #[inline(never)]
 fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
@@ -91,7 +92,7 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
         }
         let (entry, ticket) = TABLE.load(fd).ok_or(Reason::Foreign)?;
         if entry == Entry::Busy {
-            // (It is storing three words, and no call of this thread is.)
+            // (That thread is storing three words, and no call of this thread is doing so.)
             rustix::thread::sched_yield();
             continue;
         }
@@ -121,7 +122,7 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
                 return Err(Reason::Refused);
             }
         };
-        // Its flags, if it is the same file before and after.
+        // The flags are its flags, if it is the same file before and after.
         let flags = rustix::fs::fcntl_getfl(file).map_err(|_| Reason::Changing)?;
         if !is_alone() && take(fd, link) != Ok(taken) {
             continue;
@@ -158,7 +159,7 @@ fn left_unasked(
     }
     let is_taken = |link: &Link| link.closings.may_be_taken(of.st_ino);
     if of.st_size as u64 <= SMALL_FILE_BYTES {
-        // A connection takes longer than reading a small file.
+        // Making a connection takes longer than reading a small file.
         let is_taken = link::current().is_some_and(is_taken);
         return Ok((!is_taken).then_some((Entry::Left, Reason::Left)));
     }
@@ -166,11 +167,11 @@ fn left_unasked(
     if !is_at_start || is_taken(link::connect()?) {
         return Ok(None);
     }
-    // Not `Left`: reads at other places would fetch what is around them.
+    // The reason is not `Left`, for which reads at other places would fetch what is around them.
     Ok(Some((Entry::Long, Reason::Refused)))
 }
 
-/// Whether the process has one thread.
+/// Returns whether the process has one thread.
 fn is_alone() -> bool {
     unsafe extern "C" {
         static __libc_single_threaded: c_char;
@@ -191,7 +192,7 @@ fn take(fd: c_int, link: &Link) -> Result<Taken, Errno> {
     Ok(Taken::from_bytes(&bytes))
 }
 
-/// The flags of an open file.
+/// Returns the flags of an open file.
 pub(crate) fn of_file(flags: OFlags) -> Flags {
     let mut all = match flags & OFlags::RWMODE {
         OFlags::RDONLY => Flags::READ,

@@ -1,4 +1,4 @@
-//! The process's state: whether there is a shared-memory path, and what is known of its
+//! The process's state: whether there is a shared-memory path, and the information about its
 //! descriptors.
 
 use std::ffi::{CStr, c_int};
@@ -15,19 +15,20 @@ use crate::{link, report, thread};
 /// Descriptors from this number on always take the FUSE path.
 const DESCRIPTORS: usize = 65_536;
 
-/// What is known of each descriptor. Its pages come into being when they are used.
+/// The information about each descriptor. Its pages are allocated when they are used.
 pub(crate) static TABLE: Table<DESCRIPTORS> = Table::new();
 
-/// The mount's `st_dev`; 0 without a shared-memory path.
+/// The mount's `st_dev`, or 0 without a shared-memory path.
 static DEVICE: AtomicU64 = AtomicU64::new(0);
 /// The process that owns this state.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-/// How often the process became another one.
+/// The number of times that the process was forked into another one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
-/// Whether files are limited in size: the kernel knows how, and sends the signal.
+/// Whether files are limited in size. The kernel knows the limit, and sends the signal.
 static IS_LIMITED: AtomicBool = AtomicBool::new(false);
 
-/// The owner's socket. A copy, since programs overwrite their environment (`setproctitle`).
+/// The name of the owner's socket. It is a copy, since programs overwrite their environment
+/// (`setproctitle`).
 static NAME: OnceLock<Name> = OnceLock::new();
 
 struct Name {
@@ -41,7 +42,7 @@ const NAME_BYTES: usize = 107;
 /// The variable that `meantime run` sets: `DEVICE:NAME`.
 const VARIABLE: &CStr = c"MEANTIME_SHORT";
 
-/// Called by the loader before the program begins.
+/// Is called by the loader before the program begins.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = constructor;
@@ -70,7 +71,7 @@ extern "C" fn constructor() {
     });
 }
 
-/// The variable's parts.
+/// Returns the variable's parts.
 fn parsed(told: &[u8]) -> Option<(u64, Name)> {
     let colon = told.iter().position(|&byte| byte == b':')?;
     let device = std::str::from_utf8(&told[..colon]).ok()?.parse().ok()?;
@@ -80,25 +81,25 @@ fn parsed(told: &[u8]) -> Option<(u64, Name)> {
     (!given.is_empty()).then_some((device, Name { bytes, len: given.len() }))
 }
 
-/// The mount's `st_dev`; 0 without a shared-memory path.
+/// Returns the mount's `st_dev`, or 0 without a shared-memory path.
 #[inline]
 pub(crate) fn device() -> u64 {
     DEVICE.load(Ordering::Relaxed)
 }
 
-/// Whether there is a shared-memory path.
+/// Returns whether there is a shared-memory path.
 #[inline]
 pub(crate) fn is_active() -> bool {
     device() != 0
 }
 
-/// Ends the shared-memory path in this process: its threads no longer have the same descriptors, or
-/// other processes have its memory.
+/// Ends the shared-memory path in this process, because its threads no longer have the same
+/// descriptors, or other processes have its memory.
 pub(crate) fn end() {
     DEVICE.store(0, Ordering::SeqCst);
 }
 
-/// The name of the owner's socket.
+/// Returns the name of the owner's socket.
 pub(crate) fn name() -> Option<&'static str> {
     let name = NAME.get()?;
     std::str::from_utf8(name.bytes.get(..name.len)?).ok()
@@ -109,12 +110,13 @@ fn process() -> c_int {
     unsafe { libc::getpid() }
 }
 
-/// Whether this process owns the state, as opposed to the child of a vfork that borrows its memory.
+/// Returns whether this process owns the state. Otherwise it is the child of a vfork that borrows
+/// the memory.
 pub(crate) fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == process()
 }
 
-/// A number that is another one in each child of a fork.
+/// Returns a number that differs in each child of a fork.
 #[inline]
 pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
@@ -125,20 +127,21 @@ pub(crate) fn look_at_limit() {
     IS_LIMITED.store(getrlimit(Resource::Fsize).current.is_some(), Ordering::Relaxed);
 }
 
-/// Whether files are limited in size.
+/// Returns whether files are limited in size.
 #[inline]
 pub(crate) fn is_limited() -> bool {
     IS_LIMITED.load(Ordering::Relaxed)
 }
 
-/// The child gets the descriptors.
+/// Notes that the child gets the descriptors.
 extern "C" fn before_fork() {
     if is_active() {
         TABLE.share();
     }
 }
 
-/// Called in the child of a fork, which has no other thread. Not called in that of a vfork.
+/// Is called in the child of a fork, which has no other thread. It is not called in that of a
+/// vfork.
 extern "C" fn in_child() {
     OWNER.store(process(), Ordering::Relaxed);
     FORKS.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +151,7 @@ extern "C" fn in_child() {
     // SAFETY: the parent's connection, which `link` has forgotten, and its copy of standard error.
     unsafe { descriptor::close_inherited() };
     report::clear();
-    // Only where the parent has a connection is this process taken for a child.
+    // This process is taken for a child only where the parent has a connection.
     if fork::is_child() && fork::own().is_err() {
         end();
     }

@@ -1,5 +1,5 @@
-//! syscall(2), for programs that close descriptors past the C library's functions. The calls
-//! themselves are the kernel's.
+//! Defines syscall(2), for programs that close descriptors past the C library's functions. The
+//! kernel executes the calls themselves.
 
 use std::ffi::{c_long, c_void};
 use std::ptr::null_mut;
@@ -9,20 +9,20 @@ use crate::confine::confined;
 use crate::map::prepare_copy;
 use crate::state::{TABLE, is_active};
 
-/// Called before a system call, with its number and its first arguments. Returns the next
+/// Is called before a system call, with its number and its first arguments. Returns the next
 /// definition of `syscall`.
 extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long, c: c_long) -> *mut c_void {
     static NEXT: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
     if is_active() {
         match number {
-            // The kernel gives the number away before it tells the owner of the close.
+            // The kernel frees the number before it tells the owner of the close.
             libc::SYS_close => TABLE.forget(a as i32, false),
             libc::SYS_close_range => TABLE.forget_range(a as u32, b as u32),
             libc::SYS_dup3 => TABLE.forget(b as i32, false),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => TABLE.forget(b as i32, false),
             libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confined(),
-            // (Others only ask.)
+            // (Other values only query.)
             libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => confined(),
             libc::SYS_sendfile => prepare_copy(b as i32, a as i32),
             libc::SYS_splice | libc::SYS_copy_file_range => prepare_copy(a as i32, c as i32),
@@ -32,11 +32,11 @@ extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long, c: c_long) ->
     crate::hook::resolve(&NEXT, c"syscall")
 }
 
-/// It is jumped to: the system call may be one that returns twice (vfork), and its last argument is
-/// on the stack.
+/// This function jumps to it, because the system call may be one that returns twice (vfork), and
+/// its last argument is on the stack.
 ///
 /// # Safety
-/// As syscall(2).
+/// The caller keeps the contract of syscall(2).
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -64,10 +64,10 @@ pub unsafe extern "C" fn syscall() -> c_long {
     )
 }
 
-/// It is jumped to: the system call may be one that returns twice.
+/// This function jumps to it, because the system call may be one that returns twice.
 ///
 /// # Safety
-/// As syscall(2).
+/// The caller keeps the contract of syscall(2).
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]

@@ -1,26 +1,28 @@
-//! What is known of each descriptor.
+//! The information about each descriptor.
 //!
-//! An entry is read without a lock, and changed by one thread at a time. What makes it wrong (a
-//! close, a fork) only marks it, also while another thread is storing: that thread notices, and
-//! leaves the entry unknown. So *an entry that is there is what was found out after the last mark*.
-//! A descriptor may have been closed unseen; that is for the user of the entry to check.
+//! An entry is read without a lock, and changed by one thread at a time. An event that makes it
+//! wrong (a close, a fork) only marks it, even while another thread is storing. That thread notices
+//! the mark, and leaves the entry unknown. So *an existing entry is what was found out after the
+//! last mark*. A descriptor may have been closed unseen, which the user of the entry has to check.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
 
-/// What the first word holds below the version, which changes with each change of the entry.
+/// The mask of the kind in the first word. It is below the version, which changes with each change
+/// of the entry.
 const KIND: u64 = 0b11;
 const UNKNOWN: u64 = 0;
 const FOREIGN: u64 = 1;
 const LONG: u64 = 2;
 const KNOWN: u64 = 3;
-/// A thread is storing the other words.
+/// This bit says that a thread is storing the other words.
 const BUSY: u64 = 1 << 2;
-/// What that thread stores is wrong already.
+/// This bit says that what that thread stores is already wrong.
 const VOID: u64 = 1 << 3;
-/// The process has opened the descriptor itself, and no other process can have it.
+/// This bit says that the process has opened the descriptor itself, and no other process can have
+/// it.
 const OWN: u64 = 1 << 4;
 const FLAGS_AT: u32 = 8;
-/// In place of flags, with `LONG`.
+/// This bit is in place of flags, with `LONG`.
 const LEFT: u64 = 1;
 const VERSION_AT: u32 = 16;
 
@@ -48,21 +50,21 @@ pub(crate) struct Known {
     pub(crate) handle: u64,
     pub(crate) closings: u64,
     pub(crate) word: u32,
-    /// The number of the connection that the handle is of.
+    /// The number of the connection to which the handle belongs.
     pub(crate) connection: u32,
     pub(crate) flags: Flags,
 }
 
-/// What an entry says.
+/// The content of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// Nothing.
+    /// Nothing is known.
     Unknown,
     /// It is no file of the mount.
     Foreign,
     /// The owner refuses it.
     Long,
-    /// So it does, because the kernel's cache answers sooner.
+    /// The owner refuses it, because the kernel's cache answers sooner.
     Left,
     Known(Known),
     /// Another thread is storing it.
@@ -74,41 +76,43 @@ pub(crate) enum Entry {
 pub(crate) struct Ticket(u64);
 
 impl Ticket {
-    /// A number that says nothing to others, for `fd` as long as nothing changes.
+    /// Returns a number for `fd` that stays the same as long as nothing changes. Its value has no
+    /// other meaning.
     #[inline]
     pub(crate) fn number(self, fd: i32) -> u64 {
         (self.0 >> VERSION_AT).rotate_right(16) ^ (fd as u64).rotate_right(32)
     }
 
-    /// Whether the process has opened the descriptor itself, and no other process can have it.
+    /// Returns whether the process has opened the descriptor itself, and no other process can have
+    /// it.
     #[inline]
     pub(crate) fn is_own(self) -> bool {
         self.0 & OWN != 0
     }
 }
 
-/// All zeros is unknown.
+/// An entry. All zeros is an unknown one.
 struct Slot {
     state: AtomicU64,
     handle: AtomicU64,
     closings: AtomicU64,
-    /// The word; above it the connection.
+    /// The word among the closings, with the connection above it.
     word: AtomicU64,
 }
 
 /// Entries of the descriptors below `N`.
 pub(crate) struct Table<const N: usize> {
     slots: [Slot; N],
-    /// No descriptor above it has an entry.
+    /// The highest descriptor that may have an entry.
     highest: AtomicI32,
 }
 
-/// The next version of `state`, unknown, with the bits `kept`.
+/// Returns the next version of `state`, unknown, with the bits `kept`.
 fn unknown(state: u64, kept: u64) -> u64 {
     ((state >> VERSION_AT).wrapping_add(1) << VERSION_AT) | kept
 }
 
-/// What `state` says, if all calls take the FUSE path.
+/// Returns the content of `state`, if all calls take the FUSE path.
 #[inline]
 fn long(state: u64) -> Option<Entry> {
     match state & (KIND | BUSY) {
@@ -137,11 +141,11 @@ impl<const N: usize> Table<N> {
         self.slots.get(usize::try_from(fd).ok()?)
     }
 
-    /// Returns what is known of `fd`; `None` if the table is too small.
+    /// Returns what is known of `fd`, or `None` if the table is too small.
     #[inline]
     pub(crate) fn load(&self, fd: i32) -> Option<(Entry, Ticket)> {
         let slot = self.slot(fd)?;
-        // Acquire: with the state come the other words.
+        // Acquire: the other words come with the state.
         let state = slot.state.load(Ordering::Acquire);
         let entry = match state & (KIND | BUSY) {
             KNOWN => {
@@ -167,13 +171,14 @@ impl<const N: usize> Table<N> {
         Some((entry, Ticket(state)))
     }
 
-    /// As [`load`](Self::load), if all calls on `fd` take the FUSE path. Loads one word.
+    /// Returns what is known of `fd`, if all calls on it take the FUSE path. It loads one word.
     #[inline]
     pub(crate) fn load_long(&self, fd: i32) -> Option<Entry> {
         long(self.slot(fd)?.state.load(Ordering::Relaxed))
     }
 
-    /// Stores `entry`, unless it was changed or marked since `ticket`. Returns whether it did.
+    /// Stores `entry`, unless the entry was changed or marked since `ticket`. Returns whether it
+    /// was stored.
     pub(crate) fn store(&self, fd: i32, ticket: Ticket, entry: Entry) -> bool {
         let Some(slot) = self.slot(fd) else { return false };
         let Ticket(before) = ticket;
@@ -202,18 +207,19 @@ impl<const N: usize> Table<N> {
         if !swap(before, busy, Ordering::AcqRel) {
             return false;
         }
-        // Release, before the stores below: a thread that loads one of them sees the busy state.
+        // This Release precedes the stores below, so that a thread that loads one of them sees the
+        // busy state.
         fence(Ordering::Release);
         slot.handle.store(known.handle, Ordering::Relaxed);
         slot.closings.store(known.closings, Ordering::Relaxed);
         let word = u64::from(known.connection) << 32 | u64::from(known.word);
         slot.word.store(word, Ordering::Relaxed);
         let flags = u64::from(known.flags.0) << FLAGS_AT;
-        // Release: with the state come the words.
+        // Release: the words come with the state.
         if swap(busy, unknown(busy, own) | flags | KNOWN, Ordering::Release) {
             return true;
         }
-        // Another thread has marked it. It changes nothing else of a busy entry.
+        // Another thread has marked the entry. It changes nothing else of a busy entry.
         self.change(slot, |state| unknown(state, state & OWN));
         false
     }
@@ -223,8 +229,8 @@ impl<const N: usize> Table<N> {
             slot.state.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |state| Some(to(state)));
     }
 
-    /// Notes that `fd` may refer to another file now: one that this process has opened itself if
-    /// `is_own`.
+    /// Notes that `fd` may refer to another file now. `is_own` says that this process has opened
+    /// that file itself.
     #[inline]
     pub(crate) fn forget(&self, fd: i32, is_own: bool) {
         let Some(slot) = self.slot(fd) else { return };
@@ -240,7 +246,7 @@ impl<const N: usize> Table<N> {
         });
     }
 
-    /// Whether the process has opened `fd` itself, and no other process can have it.
+    /// Returns whether the process has opened `fd` itself, and no other process can have it.
     pub(crate) fn is_own(&self, fd: i32) -> bool {
         self.slot(fd).is_some_and(|slot| slot.state.load(Ordering::Relaxed) & OWN != 0)
     }
@@ -258,7 +264,7 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    /// Notes that flags of open files have changed: what is known is found out again.
+    /// Notes that flags of open files have changed, so that the information is found out again.
     pub(crate) fn forget_flags(&self) {
         for slot in self.used() {
             self.change(slot, |state| match state & BUSY {
@@ -273,7 +279,7 @@ impl<const N: usize> Table<N> {
         for slot in self.used() {
             if slot.state.load(Ordering::Relaxed) & (OWN | BUSY) != 0 {
                 self.change(slot, |state| match state & BUSY {
-                    // (The other words stay: so does the version.)
+                    // (The other words stay, and so does the version.)
                     0 => state & !OWN,
                     _ => state & !OWN | VOID,
                 });

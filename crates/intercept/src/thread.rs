@@ -13,17 +13,17 @@ use crate::link::{self, Link};
 use crate::report::Reason;
 use crate::state;
 
-/// Calls that take the FUSE path after the owner refused a line.
+/// The number of calls that take the FUSE path after the owner refused a line.
 const CALLS_WITHOUT: u32 = 1000;
 
-/// What a call that is in progress has in its frame.
+/// The value in the frame of a call that is in progress.
 const IN_PROGRESS: usize = 0x6d65_616e_7469_6d65;
 /// A frame of an ending thread, which is in no stack.
 const ENDING: usize = usize::MAX;
 
-/// What lies at least between the frames of a call and of a handler that interrupts it on the same
-/// stack, in bytes: what the kernel saves for the handler (1084 with the area below the stack
-/// pointer on x86-64, more than 4 KiB on AArch64).
+/// The minimum distance between the frames of a call and of a handler that interrupts it on the
+/// same stack, in bytes. It is what the kernel saves for the handler (1084 with the area below the
+/// stack pointer on x86-64, more than 4 KiB on AArch64).
 const SIGNAL_BYTES: usize = 1024;
 
 thread_local! {
@@ -39,25 +39,27 @@ thread_local! {
     };
 }
 
-/// What a thread has.
+/// The state of a thread.
 pub(crate) struct Thread {
-    /// Where the call in progress has its [`Frame`]; 0: there is none. A signal handler, or an
-    /// allocator that we call, takes the FUSE path meanwhile.
+    /// The address of the [`Frame`] of the call in progress, or 0 if there is none. A signal
+    /// handler, or an allocator that we call, takes the FUSE path meanwhile.
     frame: Cell<usize>,
-    /// The thread has called `vfork`: this may be the child, which has other descriptors.
+    /// Whether the thread has called `vfork`, so that this may be the child, which has other
+    /// descriptors.
     may_be_child: Cell<bool>,
-    /// Calls that will not ask for a line.
+    /// The number of calls that will not ask for a line.
     without: Cell<u32>,
-    /// The number of the connection that the line is of.
+    /// The number of the connection to which the line belongs.
     connection: Cell<u32>,
-    /// The thread's own stack; empty until it has asked for a line, or seems to have left a call.
+    /// The thread's own stack. It is empty until the thread has asked for a line, or seems to have
+    /// left a call.
     stack: UnsafeCell<Range<usize>>,
-    /// Used only by the call in progress.
+    /// The line. Only the call in progress uses it.
     caller: UnsafeCell<Option<Caller>>,
 }
 
-/// Says, on the stack, that the call with this frame is in progress. Nobody else writes there as
-/// long as it is.
+/// Says, on the stack, that the call with this frame is in progress. No other code writes there as
+/// long as the call is.
 struct Frame(UnsafeCell<usize>);
 
 impl Frame {
@@ -85,7 +87,7 @@ impl Drop for Leave<'_> {
     }
 }
 
-/// Runs `body`, unless this thread is in it already, ends, or is a child's.
+/// Runs `body`, unless this thread is already in a call, is ending, or is a child's.
 #[inline]
 pub(crate) fn enter<R>(body: impl FnOnce(&Thread) -> Result<R, Reason>) -> Result<R, Reason> {
     let frame = Frame(UnsafeCell::new(0));
@@ -115,20 +117,20 @@ impl Thread {
         !is_owner
     }
 
-    /// Whether the call that `self.frame` says is in progress was left by a signal handler
-    /// (`siglongjmp`). `here`: the frame of the call that begins. Says no where that is not
-    /// certain: then this call takes the FUSE path.
+    /// Returns whether the call that is in progress according to `self.frame` was left by a signal
+    /// handler (`siglongjmp`). `here` is the frame of the call that begins. The result is false
+    /// where that is not certain, and this call then takes the FUSE path.
     ///
-    /// What interrupts a call ran between its frame's begin and end: an allocator, or whatever else
-    /// our code calls where others' functions may be called (`slowly`); a signal handler, on the
-    /// same stack, on one of its own, or on that of a coroutine to which it has switched. A call
-    /// that was left is over, so
-    /// - others have used its frame's memory for something else, which is enough; or
+    /// Code that interrupts a call runs between the begin and the end of its frame. It is an
+    /// allocator, or anything else that our code calls where others' functions may be called
+    /// (`slowly`). Or it is a signal handler, on the same stack, on one of its own, or on that of a
+    /// coroutine to which it has switched. A call that was left is over, so
+    /// - other code has used its frame's memory for something else, which is enough; or
     /// - this call's frame is above or about where that one is, on the thread's own stack. A
-    ///   handler's would be below, by what the kernel saves, or elsewhere: on a stack for signals,
-    ///   for which the kernel is asked, or on another one. (Not known are one inside the thread's
-    ///   own stack to which a handler switches while a call is in progress, and one for signals
-    ///   there with SS_AUTODISARM.)
+    ///   handler's frame would be below it, by what the kernel saves, or elsewhere: on a stack for
+    ///   signals, for which the kernel is asked, or on another one. (Two cases are not known: a
+    ///   stack inside the thread's own one to which a handler switches while a call is in progress,
+    ///   and one for signals there with SS_AUTODISARM.)
     #[cold]
     #[inline(never)]
     fn is_left(&self, here: usize) -> bool {
@@ -149,7 +151,7 @@ impl Thread {
         stack.contains(&here) && here + SIGNAL_BYTES > frame && !is_on_signal_stack()
     }
 
-    /// Finds out which stack this thread has, once.
+    /// Finds out once which stack this thread has.
     #[cold]
     fn look_at_stack(&self) {
         // SAFETY: there is no reference to it: only `is_left` makes one, later. Signals are
@@ -183,7 +185,7 @@ impl Thread {
         Ok(body(caller))
     }
 
-    /// Has the owner end the call that was left on this line.
+    /// Makes the owner end the call that was left on this line.
     #[cold]
     fn recover(&self, link: &'static Link, caller: &mut Caller) -> Result<(), Reason> {
         crate::slowly(|| caller.recover(|| link.is_alive())).map_err(|_| {
@@ -219,7 +221,7 @@ impl Thread {
 }
 
 impl Drop for Thread {
-    /// The thread ends.
+    /// Handles the end of the thread.
     fn drop(&mut self) {
         self.frame.set(ENDING);
         let Some(mut line) = self.caller.get_mut().take() else { return };
@@ -238,7 +240,7 @@ impl Drop for Thread {
     }
 }
 
-/// The stack that this thread was started with; empty if that is not known.
+/// Returns the stack with which this thread was started, or an empty range if it is not known.
 fn own_stack() -> Range<usize> {
     let mut attributes = MaybeUninit::uninit();
     // SAFETY: attributes that the C library has filled are asked, and given back.
@@ -253,7 +255,7 @@ fn own_stack() -> Range<usize> {
     }
 }
 
-/// Whether this is a signal handler's call, on a stack for signals.
+/// Returns whether this is a signal handler's call, on a stack for signals.
 fn is_on_signal_stack() -> bool {
     let mut stack = MaybeUninit::<libc::stack_t>::uninit();
     // SAFETY: nothing is set; a call that succeeds has written the answer.
@@ -268,8 +270,8 @@ pub(crate) fn may_be_child() {
     let _ = THREAD.try_with(|thread| thread.may_be_child.set(true));
 }
 
-/// In a child, which has only this thread: its line is the parent's. (A call that a signal handler
-/// has interrupted to fork may be using it still, so it is dropped later.)
+/// Is called in a child, which has only this thread. Its line is the parent's. (A call that a
+/// signal handler has interrupted to fork may still be using it, so it is dropped later.)
 pub(crate) fn forget() {
     let _ = THREAD.try_with(|thread| {
         thread.connection.set(0);
