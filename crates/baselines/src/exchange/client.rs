@@ -14,9 +14,9 @@ use super::{
 /// A socket of the client.
 pub(super) struct Line {
     stream: TcpStream,
-    /// When the requests in flight were sent.
+    /// The times at which the requests in flight were sent.
     begun: VecDeque<u64>,
-    /// Bytes of an answer that has not been received as a whole.
+    /// The number of bytes of an answer that has not been received as a whole.
     part: usize,
     /// All that was received.
     #[cfg(test)]
@@ -48,7 +48,7 @@ impl Line {
 /// The state of a burst.
 struct Course {
     time: Duration,
-    /// When the warm-up began; then, when it ended.
+    /// When the warm-up began, and later, when it ended.
     start_ns: u64,
     warms_up: bool,
     times: Vec<u64>,
@@ -126,7 +126,7 @@ impl Exchange {
             self.send_turn(at, load.outstanding, load, &mut requests)?;
         }
         let (mut looks, mut burst) = (Looks::default(), None);
-        // At the end what is in flight is waited for.
+        // At the end the client waits for what is in flight.
         while burst.is_none() || self.lines.iter().any(|line| !line.begun.is_empty()) {
             let mut found = false;
             for at in 0..self.lines.len() {

@@ -5,10 +5,10 @@
 //! of a medium in one gather from the medium's memory. Nothing is checked, looked up or retried, so
 //! this is what a host and a target have to be measured against (docs/benchmarks.md).
 //!
-//! Both sides look at their sockets without blocking, and never sleep during a burst. With one
+//! Both sides poll their sockets without blocking, and never sleep during a burst. With one
 //! exchange at a time the client receives header and data in one scatter. With more, a turn of
 //! either side is, for each socket that has something, one receive of at most 64 KiB and one send
-//! of all that it answers or asks for; the client does not move the data out of that buffer.
+//! of all answers or requests. The client does not move the data out of that buffer.
 //!
 //! The client is the calling thread, which its caller binds to a CPU if it wants to. Between bursts
 //! the server sleeps, so bursts can alternate with those of a device.
@@ -36,13 +36,14 @@ const REQUEST_BYTES: usize = 72;
 /// Size of an answer without its payload: C2HData's header.
 const HEADER_BYTES: usize = 24;
 
-/// What a receive takes at most.
+/// The maximum that a receive takes.
 const RECEIVE_BYTES: usize = 64 << 10;
 
-/// The most exchanges in flight on a socket: so many answers fit into one gather.
+/// The maximum number of exchanges in flight on a socket. This number of answers fits into one
+/// gather.
 pub const OUTSTANDING_MAX: usize = 512;
 
-/// Looks without a result, of about a quarter of a microsecond, before a look gives up its CPU.
+/// Polls without a result, of about a quarter of a microsecond, before a side yields its CPU.
 const LOOKS: u32 = 4096;
 
 /// The connections, and the server's medium and CPU.
@@ -52,18 +53,18 @@ pub struct ExchangeOptions {
     pub sockets: usize,
     /// Size of the medium.
     pub medium_bytes: u64,
-    /// The server's CPU. `None`: any.
+    /// The server's CPU, or `None` for any CPU.
     pub server_cpu: Option<usize>,
 }
 
 impl Default for ExchangeOptions {
-    /// One socket, a medium of 64 MiB.
+    /// Returns the options for one socket and a medium of 64 MiB.
     fn default() -> Self {
         Self { sockets: 1, medium_bytes: 64 << 20, server_cpu: None }
     }
 }
 
-/// What a burst does.
+/// The load of a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
     /// Size of an answer's payload.
@@ -72,7 +73,7 @@ pub struct Load {
     pub outstanding: usize,
 }
 
-/// What a burst has measured.
+/// The results of a burst.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Burst {
     /// Exchanges.
@@ -91,14 +92,14 @@ impl Burst {
     }
 }
 
-/// What client and server tell each other besides what goes over the sockets.
+/// The state that client and server share besides the sockets.
 #[derive(Default)]
 struct Shared {
     active: AtomicBool,
     ended: AtomicBool,
 }
 
-/// Looks without a result, one after the other.
+/// The number of polls without a result, one after the other.
 #[derive(Default)]
 struct Looks(u32);
 
@@ -109,7 +110,7 @@ impl Looks {
             return;
         }
         self.0 += 1;
-        // The other side has waited for its CPU for a millisecond: it may be this one.
+        // The other side has waited for its CPU for a millisecond, and that may be this one.
         if self.0 >= LOOKS {
             self.0 = 0;
             std::thread::yield_now();
@@ -123,7 +124,7 @@ pub struct Exchange {
     options: ExchangeOptions,
     lines: Vec<Line>,
     random: Rng,
-    /// Exchanges so far: the number in a request and its answer.
+    /// The number of exchanges so far, which is also the number in a request and its answer.
     number: u64,
     clock: Clock,
     server: Option<JoinHandle<()>>,
@@ -137,7 +138,7 @@ impl Exchange {
     /// available.
     ///
     /// # Panics
-    /// If there is no socket in `options`.
+    /// Panics if there is no socket in `options`.
     pub fn start(options: &ExchangeOptions) -> Result<Self, HwError> {
         assert!(options.sockets > 0);
         let medium = Medium::new(options.medium_bytes)?;
@@ -175,7 +176,7 @@ impl Exchange {
     /// Returns an error if a connection or the server ended; later bursts fail, too.
     ///
     /// # Panics
-    /// If a payload exceeds the medium, or the load or the time is 0 or too large.
+    /// Panics if a payload exceeds the medium, or if the load or the time is 0 or too large.
     pub fn burst(&mut self, load: &Load, time: Duration) -> Result<Burst, HwError> {
         assert!((1..=self.options.medium_bytes).contains(&(load.payload_bytes as u64)));
         assert!((1..=OUTSTANDING_MAX).contains(&load.outstanding));
@@ -188,7 +189,7 @@ impl Exchange {
         // The server parks once it sees that.
         self.shared.active.store(false, Ordering::Release);
         burst.map_err(|source| {
-            // The next answer would be one of this burst's.
+            // Otherwise the next answer would be one of this burst's.
             self.lines.clear();
             HwError::Os { what: "the exchange failed", source }
         })
@@ -205,11 +206,11 @@ impl Drop for Exchange {
     }
 }
 
-/// The two ends of a connection over loopback.
+/// Returns the two ends of a connection over loopback.
 fn connection() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let ours = TcpStream::connect(listener.local_addr()?)?;
-    // Another program may have been quicker.
+    // Another program may have connected first.
     let theirs = iter::repeat_with(|| listener.accept())
         .find(|accepted| match accepted {
             Ok((_, peer)) => ours.local_addr().is_ok_and(|address| address == *peer),
@@ -224,7 +225,7 @@ fn connection() -> io::Result<(TcpStream, TcpStream)> {
     Ok((ours, theirs))
 }
 
-/// What a non-blocking call has done: `None` if it would have blocked.
+/// Returns the result of a non-blocking call, or `None` if it would have blocked.
 fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -235,7 +236,7 @@ fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// The same for a receive, to which an end of the stream is an error.
+/// Returns the result of a non-blocking receive, for which an end of the stream is an error.
 fn received(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match unless_blocked(result)? {
         Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -10,15 +10,16 @@ use super::{HEADER_BYTES, Looks, RECEIVE_BYTES, REQUEST_BYTES, Shared, received,
 /// A socket of the server.
 struct Served {
     stream: TcpStream,
-    /// What was received; the first `held` bytes are the beginning of a request.
+    /// The bytes that were received. The first `held` bytes are the beginning of a request.
     input: Vec<u8>,
     held: usize,
     headers: Vec<u8>,
-    /// What did not fit into the socket: without a protocol that is rare, so it is a copy.
+    /// The bytes that did not fit into the socket. Without a protocol that is rare, so they are
+    /// copied.
     unsent: Vec<u8>,
 }
 
-/// What a request asks for.
+/// The parameters of a request.
 pub(super) struct Asked {
     pub number: u64,
     pub offset: u64,
@@ -34,7 +35,7 @@ impl Asked {
         bytes
     }
 
-    /// The place in a medium of `medium_bytes`; `None` if it is outside.
+    /// Returns the place in a medium of `medium_bytes`, or `None` if it is outside.
     fn range(request: &[u8], medium_bytes: usize) -> Option<std::ops::Range<usize>> {
         let word = |at: usize| {
             let bytes = request.get(at..at + 8)?.try_into().ok()?;

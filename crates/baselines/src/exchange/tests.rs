@@ -60,7 +60,7 @@ fn several_on_several_sockets() {
 #[test]
 fn an_end_is_an_error() {
     let mut exchange = Exchange::start(&SMALL).unwrap();
-    // The server refuses what is outside its medium.
+    // The server refuses a request outside its medium.
     exchange.options.medium_bytes *= 1000;
     let load = Load { payload_bytes: 1 << 20, outstanding: 1 };
     assert!(exchange.burst(&load, TIME).is_err());

@@ -1,4 +1,4 @@
-//! Half the mean of a bucket (Linux 4.12 to 6.3), and what the bucketed rules share.
+//! Half the mean of a bucket (Linux 4.12 to 6.3), and the code that the bucketed rules share.
 
 use meantime_completion::rule::{Choice, Rule, Sample};
 use meantime_completion::{Class, Kind};
@@ -14,10 +14,11 @@ const SIZES: usize = 8;
 /// How long a mean is used.
 const WINDOW_NS: u64 = 100_000_000;
 
-/// The bucket of an I/O: 2 × size class, + 1 for a write.
+/// Returns the bucket of an I/O: 2 × its size class, + 1 for a write.
 ///
-/// Linux rounds a size that is not a power of two down, [`Class`] rounds it up; for powers of two
-/// they agree. An I/O that is neither a read nor a write counts as a write of the smallest size.
+/// Linux rounds a size that is not a power of two down, and [`Class`] rounds it up. For powers of
+/// two they agree. An I/O that is neither a read nor a write counts as a write of the smallest
+/// size.
 #[inline]
 pub(super) fn bucket_of(class: Class) -> usize {
     match class.kind() {
@@ -69,7 +70,7 @@ struct Mean {
 }
 
 impl HybridBucket {
-    /// Returns the mean device time in ns that I/Os of `class` use, 0 while there is none.
+    /// Returns the mean device time in ns that I/Os of `class` use, or 0 while there is none.
     pub fn mean_ns(&self, class: Class) -> u64 {
         self.buckets[bucket_of(class)].mean_ns
     }

@@ -1,4 +1,4 @@
-//! What a sleep costs on this machine.
+//! Measures what a sleep costs on this machine.
 
 use std::panic::resume_unwind;
 use std::sync::OnceLock;
@@ -56,11 +56,11 @@ impl WakeCosts {
         OF_THIS_MACHINE.set(self).map_err(|_| Self::of_this_machine())
     }
 
-    /// Measures the costs on threads of its own: the caller's CPU binding does not change.
+    /// Measures the costs on threads of its own, so the caller's CPU binding does not change.
     ///
-    /// The context switch: two threads on one CPU wake each other in turn, so each hop is a system
-    /// call to wake, one to block, and the switch. The interrupt: a sleep ends late by the timer's
-    /// interrupt and one switch; the switch is subtracted. Both are medians.
+    /// For the context switch, two threads on one CPU wake each other in turn, so each hop is a
+    /// system call to wake, one to block, and the switch. For the interrupt, a sleep ends late by
+    /// the timer's interrupt and one switch, which is subtracted. Both results are medians.
     ///
     /// # Errors
     /// Returns an error if a thread cannot be started or bound to a CPU.

@@ -13,29 +13,30 @@ const CLASSIC_FOR: u32 = 1_000;
 /// Number of I/Os for which the interrupt lasts.
 const INTERRUPT_FOR: u32 = 10_000;
 
-/// θ: above this mean depth an overloaded queue changes to the interrupt. This is the authors'
+/// θ, the mean depth above which an overloaded queue changes to the interrupt. This is the authors'
 /// value for Optane; for NAND they use 1.
 pub const OPTANE_THETA: u32 = 3;
 
-/// How a queue's I/Os are waited for at present.
+/// The way in which a queue's I/Os are waited for at present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DpasMode {
-    /// Each I/O is slept for as [`Pas`] says.
+    /// Each wait sleeps for the time that [`Pas`] chooses.
     Pas,
-    /// Classic polling.
+    /// Each wait polls without a sleep (classic polling).
     Classic,
-    /// As [`DpasMode::Pas`], but the timer is no longer of use.
+    /// Each wait still sleeps as in [`DpasMode::Pas`], but a sleep has hit the floor, so sleeping
+    /// no longer pays.
     Overloaded,
-    /// The interrupt.
+    /// Each wait is for the interrupt.
     Interrupt,
 }
 
 /// Switches between [`Pas`], classic polling and the interrupt.
 ///
-/// From PAS, each 100 I/Os: to overloaded, if a sleep has hit the floor; else to classic polling,
-/// if the mean depth is 1. From classic polling to PAS after 1,000 I/Os. From overloaded, each 100
-/// I/Os: to PAS at a mean depth of 1, to the interrupt above θ. From the interrupt to overloaded
-/// after 10,000 I/Os.
+/// From PAS, after each 100 I/Os, it changes to overloaded if a sleep has hit the floor, and
+/// otherwise to classic polling if the mean depth is 1. From classic polling it changes to PAS
+/// after 1,000 I/Os. From overloaded, after each 100 I/Os, it changes to PAS at a mean depth of 1,
+/// and to the interrupt above θ. From the interrupt it changes to overloaded after 10,000 I/Os.
 ///
 /// Where the publication leaves room:
 /// - A mean depth is truncated to tenths, as in the authors' implementation: 1 means less than 1.1.
@@ -62,7 +63,7 @@ impl Default for Dpas {
 }
 
 impl Dpas {
-    /// Creates the rule; above a mean depth of `theta` an overloaded queue changes to the
+    /// Creates the rule. Above a mean depth of `theta` an overloaded queue changes to the
     /// interrupt.
     pub fn new(theta: u32) -> Self {
         Self { pas: Pas::default(), theta, mode: DpasMode::Pas, ios: 0, depths: 0, floor_hits: 0 }
@@ -128,7 +129,7 @@ mod tests {
     use super::*;
     use meantime_completion::Kind;
 
-    /// Completes `count` I/Os at `depth`, slept for if `rule` says so.
+    /// Completes `count` I/Os at `depth`, after a sleep if `rule` asks for one.
     fn ios(rule: &mut Dpas, count: u32, overslept: bool, depth: u16) {
         for _ in 0..count {
             match rule.mode() {

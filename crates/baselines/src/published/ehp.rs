@@ -12,8 +12,8 @@ const WINDOW_NS: u64 = 10_000_000;
 const BENEFIT_RATIO: u64 = 10;
 
 /// Sleeps for the shortest time of the bucket less the cost of a sleep (two context switches and an
-/// interrupt). Uses the interrupt where that cost is at most a tenth of the minimum, and polls
-/// where it is all of it.
+/// interrupt). It uses the interrupt where that cost is at most a tenth of the minimum, and polls
+/// where the cost is all of the minimum.
 ///
 /// Where the publication leaves room:
 /// - The minimum is that of the last closed window of 10 ms in which the bucket had an I/O. Before
@@ -30,7 +30,7 @@ pub struct Ehp {
 
 #[derive(Debug, Clone, Copy)]
 struct Min {
-    /// Minimum of the last window that contained an I/O; `None` before that.
+    /// Minimum of the last window that contained an I/O, or `None` before that.
     min_ns: Option<u64>,
     /// Minimum of the present window.
     next_ns: Option<u64>,
@@ -43,7 +43,7 @@ impl Ehp {
         Self { costs, window: Window::default(), buckets: [none; BUCKETS] }
     }
 
-    /// Returns the minimum in ns that I/Os of `class` use; `None` before the first window has
+    /// Returns the minimum in ns that I/Os of `class` use, or `None` before the first window has
     /// closed.
     pub fn min_ns(&self, class: Class) -> Option<u64> {
         self.buckets[bucket_of(class)].min_ns

@@ -24,7 +24,7 @@ impl HalfMin {
         self.min_ns = self.min_ns.min(device_ns.saturating_sub(slept_ns));
     }
 
-    /// Returns the sleep in ns; 0 before the first I/O.
+    /// Returns the sleep in ns, which is 0 before the first I/O.
     #[inline]
     pub fn sleep_ns(&self) -> u64 {
         if self.min_ns == u64::MAX { 0 } else { self.min_ns / 2 }

@@ -1,26 +1,26 @@
-//! What keeps a thread that could run from running.
+//! The threads and limits that prevent a thread that could run from running.
 
-/// Threads of others, or a limit.
+/// Other threads, or a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Competition {
     /// The thread has its CPU alone.
     #[default]
     None,
-    /// Its control group may run for so long in each period (`cpu.max`).
+    /// The thread's control group may run for a limited time in each period (`cpu.max`).
     Quota {
         /// Time in which it may run, in ns, at least 1.
         quota_ns: u64,
         /// Length of a period, in ns, at least 1.
         period_ns: u64,
     },
-    /// So many threads always want the same CPU. A fair scheduler gives each thread slices of the
+    /// Other threads always want the same CPU. A fair scheduler gives each thread slices of the
     /// same length, and a thread that had less than its part runs as soon as it wakes up.
     Hogs {
         /// Their number.
         count: u32,
         /// The length of a slice, in ns, at least 1.
         slice_ns: u64,
-        /// They run and pause in turns of this length, in ns; 0: they always run.
+        /// They run and pause in turns of this length, in ns; with 0 they always run.
         phase_ns: u64,
     },
 }
@@ -28,17 +28,18 @@ pub enum Competition {
 /// The state of a thread's competition.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Turn {
-    /// Quota: the current period, and what was used of it, in ns.
+    /// The current period of the quota, and what was used of it, in ns.
     period: u64,
     used_ns: u64,
-    /// Hogs: what the thread had more than its fair part, in ns, and how long it has run in its
-    /// slice.
+    /// With hogs, the time that the thread had more than its fair part, in ns, and how long it has
+    /// run in its slice.
     ahead_ns: f64,
     slice_ns: u64,
 }
 
 impl Competition {
-    /// The thread runs from `now_ns` on for `ns`. Returns how long it waits in that time besides.
+    /// Notes that the thread runs from `now_ns` on for `ns`. Returns how long it waits in that time
+    /// besides.
     pub(super) fn run(self, turn: &mut Turn, now_ns: u64, ns: u64) -> u64 {
         match self {
             Self::None => 0,
@@ -79,13 +80,14 @@ impl Competition {
         }
     }
 
-    /// Whether the threads of others want the CPU.
+    /// Returns whether other threads want the CPU.
     fn is_on(self, now_ns: u64) -> bool {
         let Self::Hogs { phase_ns, .. } = self else { return false };
         phase_ns == 0 || (now_ns / phase_ns).is_multiple_of(2)
     }
 
-    /// The thread has slept for `ns`, until `now_ns`. Returns how long it waits before it runs.
+    /// Notes that the thread has slept for `ns`, until `now_ns`. Returns how long it waits before
+    /// it runs.
     pub(super) fn wake(self, turn: &mut Turn, now_ns: u64, ns: u64) -> u64 {
         let Self::Hogs { count, slice_ns, .. } = self else { return 0 };
         let fair = 1.0 / f64::from(count + 1);
@@ -129,7 +131,7 @@ mod tests {
         let quota = Competition::Quota { quota_ns: 20_000_000, period_ns: 100_000_000 };
         let (ran, waited) = parts(quota, 1_000, 0);
         assert!((ran - 0.2).abs() < 0.001 && (waited - 0.8).abs() < 0.001, "{ran} {waited}");
-        // Longer than the quota of a period.
+        // This is longer than the quota of a period.
         assert!((parts(quota, 70_000_000, 0).0 - 0.2).abs() < 0.02);
         for count in [1, 2, 4] {
             let hogs = Competition::Hogs { count, slice_ns: 3_000_000, phase_ns: 0 };

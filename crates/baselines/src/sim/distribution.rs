@@ -10,7 +10,8 @@ const TABLE: usize = 1 << 13;
 pub struct Distribution(Vec<u64>);
 
 impl Distribution {
-    /// Each of `samples` is equally likely. Without samples every draw is 0.
+    /// Returns a distribution in which each of `samples` is equally likely. Without samples every
+    /// draw is 0.
     pub fn of_samples(mut samples: Vec<u64>) -> Self {
         if samples.is_empty() {
             samples.push(0);
@@ -19,12 +20,12 @@ impl Distribution {
         Self(samples)
     }
 
-    /// Always `ns`.
+    /// Returns a distribution that is always `ns`.
     pub fn constant(ns: u64) -> Self {
         Self(vec![ns])
     }
 
-    /// A uniform distribution from `from_ns` to `to_ns`.
+    /// Returns a uniform distribution from `from_ns` to `to_ns`.
     pub fn uniform(from_ns: u64, to_ns: u64) -> Self {
         let (from_ns, to_ns) = (from_ns.min(to_ns), from_ns.max(to_ns));
         let width = (to_ns - from_ns) as f64;
@@ -32,14 +33,16 @@ impl Distribution {
         Self((0..TABLE).map(value).collect())
     }
 
-    /// Lognormal: `median_ns` times e to a normal number of standard deviation `sigma`.
+    /// Returns a lognormal distribution: `median_ns` times e to a normal number of standard
+    /// deviation `sigma`.
     pub fn lognormal(median_ns: u64, sigma: f64) -> Self {
         let mut random = Rng::new(1);
         let mut value = || (median_ns as f64 * (sigma * random.normal()).exp()).round() as u64;
         Self::of_samples((0..TABLE).map(|_| value()).collect())
     }
 
-    /// One of `parts`, each with the frequency of its weight.
+    /// Returns a distribution that draws from one of `parts`, each with the frequency of its
+    /// weight.
     pub fn mixed(parts: &[(f64, Distribution)]) -> Self {
         let total: f64 = parts.iter().map(|(weight, _)| weight).sum();
         let mut samples = Vec::with_capacity(TABLE);

@@ -11,43 +11,43 @@ use meantime_random::Rng;
 /// otherwise.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// From the timer's expiry until the sleeper runs, in ns.
+    /// The time from the timer's expiry until the sleeper runs, in ns.
     pub timer_wake: Distribution,
-    /// From the completion until a thread that is blocked for the interrupt runs, in ns.
+    /// The time from the completion until a thread that is blocked for the interrupt runs, in ns.
     pub interrupt_wake: Distribution,
-    /// CPU of one sleep, before and after it, in ns. It is part of the time until the sleeper runs,
-    /// not added to it.
+    /// The CPU time of one sleep, before and after it, in ns. It is part of the time until the
+    /// sleeper runs, and is not added to it.
     pub sleep_cpu_ns: u64,
     /// CPU of blocking for an interrupt, in ns.
     pub interrupt_cpu_ns: u64,
     /// A switch from one thread to another on the same CPU, in ns, for the published rules that use
     /// it.
     pub context_switch_ns: u64,
-    /// One look at a completion queue, in ns.
+    /// One poll of a completion queue, in ns.
     pub look_ns: u64,
     /// One reading of the clock, in ns.
     pub clock_ns: u64,
-    /// A system call that does not block, in ns: it reads an eventfd that has a signal, or the
+    /// A system call that does not block, in ns. It reads an eventfd that has a signal, or the
     /// thread's CPU time.
     pub syscall_ns: u64,
     /// Building one command and putting it into the queue, in ns.
     pub submit_ns: u64,
-    /// The doorbell, in ns; the device begins after it.
+    /// Ringing the doorbell, in ns. The device begins after it.
     pub doorbell_ns: u64,
     /// Taking one completion and giving the caller its result, in ns.
     pub reap_ns: u64,
-    /// Work of a learning policy once a wait, before it, while the device works, in ns.
+    /// The work of a learning policy once in each wait, before it, while the device works, in ns.
     pub plan_ns: u64,
-    /// Work of a learning policy once an I/O, after its completion was found, in ns.
+    /// The work of a learning policy once for each I/O, after its completion was found, in ns.
     pub learn_ns: u64,
-    /// An I/O takes longer by this part of the sleep for the one before it.
+    /// The part of the sleep for the I/O before it by which an I/O takes longer.
     pub slowed_by_sleep: f64,
-    /// What else wants the CPU.
+    /// The competition for the CPU.
     pub competition: Competition,
 }
 
 impl Machine {
-    /// A server without a hypervisor: wake-ups take 1.5 to 3 µs.
+    /// Returns a server without a hypervisor, on which wake-ups take 1.5 to 3 µs.
     pub fn bare_metal() -> Self {
         let wake = Distribution::uniform(1_500, 3_000);
         Self {
@@ -69,8 +69,8 @@ impl Machine {
         }
     }
 
-    /// A virtual machine, in which every sleep goes through the hypervisor: 13 µs ± 0.7,
-    /// occasionally 10 µs more.
+    /// Returns a virtual machine, in which every sleep goes through the hypervisor and takes 13 µs
+    /// ± 0.7, and occasionally 10 µs more.
     pub fn vm() -> Self {
         let usual = Distribution::lognormal(13_000, 0.7 / 13.0);
         let timer_wake =
@@ -79,8 +79,8 @@ impl Machine {
             .with_vm_costs()
     }
 
-    /// A machine with measured wake-ups ([`calibrate`](meantime_completion::calibrate)); the rest
-    /// is as in [`Machine::vm`].
+    /// Returns a machine with measured wake-ups ([`calibrate`](meantime_completion::calibrate)).
+    /// The rest is as in [`Machine::vm`].
     pub fn this_vm(timer: &Times, interrupt: &Times) -> Self {
         let of = |times: &Times| {
             let last = times.count().saturating_sub(1).max(1) as f64;

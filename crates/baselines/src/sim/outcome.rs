@@ -7,7 +7,7 @@ use meantime_completion::GapCounters;
 pub struct Seen {
     /// From the beginning of the submission until the caller has the result, in ns.
     pub latency_ns: u64,
-    /// Planned sleep in the wait that the I/O ended in, in ns.
+    /// Planned sleep in the wait in which the I/O ended, in ns.
     pub slept_ns: u64,
 }
 

@@ -43,20 +43,20 @@ struct Lane {
     next_ns: u64,
 }
 
-/// The times at which a wait may do something other than look. The looks until then need not be
+/// The times at which a wait may do something other than poll. The polls until then need not be
 /// simulated one by one.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     /// Times at which a planned sleep begins, if the clock is read then.
     alarms_ns: [u64; MAX_STAGES],
-    /// The wait spins at least until then. Unknown before the clock is read.
+    /// The time until which the wait spins at least. It is unknown before the clock is read.
     spins_until_ns: Option<u64>,
     /// The last reading of the clock in this wait.
     read_ns: Option<u64>,
     spin_budget_ns: u64,
     /// After this time the wait does not spin, if no planned sleep is left.
     patience_ns: u64,
-    /// The next look follows a sleep: what comes after that look is not known.
+    /// Whether the next poll follows a sleep, so that it is unknown what comes after that poll.
     woken: bool,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Queue<'m> {
     pub(super) machine: &'m Machine,
     now_ns: Cell<u64>,
     cpu_ns: Cell<u64>,
-    /// Time in which the thread could have run and did not, and its turn among others.
+    /// The time in which the thread could have run and did not, and its turn among others.
     waited_ns: Cell<u64>,
     turn: Cell<Turn>,
     random: Cell<Rng>,
@@ -76,11 +76,11 @@ pub(super) struct Queue<'m> {
     /// Slots of the I/Os that ended, not yet taken by the caller.
     pub(super) ended: Vec<usize>,
     quiet: Cell<Quiet>,
-    /// The interrupt's signals up to this time were read.
+    /// The time up to which the interrupt's signals were read.
     signals_read_ns: Cell<u64>,
-    /// A later signal is unread, but a look has taken its completion.
+    /// Whether a later signal is unread, but a poll has taken its completion.
     signal_left: Cell<bool>,
-    /// Simulates every look, to check that skipping looks changes nothing.
+    /// Whether to simulate every poll, to check that skipping polls changes nothing.
     pub(super) one_by_one: bool,
 }
 
@@ -129,7 +129,7 @@ impl<'m> Queue<'m> {
         self.waited_ns.get()
     }
 
-    /// The thread runs for `ns`, as soon as it may.
+    /// Runs the thread for `ns`, as soon as it may run.
     #[inline]
     pub(super) fn run(&self, ns: u64) {
         let waits_ns = match self.machine.competition {
@@ -140,7 +140,7 @@ impl<'m> Queue<'m> {
         self.cpu_ns.set(self.cpu_ns.get() + ns);
     }
 
-    /// The thread is blocked for `ns`, and uses `cpu_ns` at the end of that.
+    /// Blocks the thread for `ns`, at the end of which it uses `cpu_ns`.
     fn block(&self, ns: u64, cpu_ns: u64) {
         let (competition, cpu_ns) = (self.machine.competition, cpu_ns.min(ns));
         let woken_ns = self.take_turn(|turn| {
@@ -190,13 +190,14 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// At least 1: otherwise time would stand still during a spin.
+    /// Returns the time of a poll, which is at least 1. Otherwise time would stand still during a
+    /// spin.
     #[inline]
     fn look_ns(&self) -> u64 {
         self.machine.look_ns.max(1)
     }
 
-    /// One look, which sees what is there at its end.
+    /// Polls once. The poll sees what is there at its end.
     #[inline]
     fn poll_once(&self) -> bool {
         let look_ns = self.look_ns() * if self.watched == Lanes::Both { 2 } else { 1 };
@@ -234,8 +235,8 @@ impl<'m> Queue<'m> {
         let ahead = quiet.alarms_ns.into_iter().filter(|alarm_ns| *alarm_ns > read_ns);
         let until_ns = ahead.fold(next_ns.min(spins_until_ns).min(quiet.patience_ns), u64::min);
         let rounds = until_ns.saturating_sub(self.time_ns() + 1) / round_ns.max(1);
-        // The clock is read three times after them: the wait knows when it looked before, and how
-        // long a round takes.
+        // The clock is read three times after them, because the wait knows when it polled before,
+        // and how long a round takes.
         let rounds = rounds.saturating_sub(3);
         self.run(rounds * round_ns);
         quiet.read_ns = Some(read_ns + rounds * round_ns);
@@ -249,11 +250,12 @@ impl<'m> Queue<'m> {
         ns
     }
 
-    /// The wait continues after a sleep.
+    /// Notes that the wait continues after a sleep.
     fn wakes(&self, asleep_since_ns: u64) {
         let mut quiet = self.quiet.get();
         quiet.woken = true;
-        // The budget begins again, unless it was spent: then this is one of the growing sleeps.
+        // The budget begins again, unless it was spent. In that case this is one of the growing
+        // sleeps.
         if let Some(until_ns) = &mut quiet.spins_until_ns
             && *until_ns > asleep_since_ns
         {
@@ -351,7 +353,7 @@ impl Source for Queue<'_> {
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
         let mut quiet = Quiet { spin_budget_ns, ..SPINS_ON };
         match plan {
-            // There are few looks between blocking.
+            // There are few polls between blocking.
             WaitPlan::Interrupt => quiet.spin_budget_ns = 0,
             WaitPlan::Poll | WaitPlan::Sleep(_) => {}
             WaitPlan::Planned { plan, since_ns } => {

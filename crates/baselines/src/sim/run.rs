@@ -1,4 +1,4 @@
-//! A policy on a trace.
+//! Runs a policy on a trace.
 
 use std::cell::Cell;
 
@@ -10,9 +10,10 @@ use crate::published::{Ehp, register};
 use meantime_completion::waiter::{FIRST_LOOKS, Found, InFlight, Queues, Timed, Waiter};
 use meantime_completion::{Class, Flight, Policy, Source, WaitPlan};
 
-/// Runs the I/Os of `trace` on `machine`, waited for by `policy`, with `depth` in flight (at least
+/// Runs the I/Os of `trace` on `machine`. `policy` waits for them, with `depth` in flight (at least
 /// 1). At depth 1 each I/O is submitted and waited for. Above that, as in `meantime bench`, one
-/// doorbell submits as many I/Os as there are free slots, then some of them are waited for.
+/// doorbell submits as many I/Os as there are free slots, and then the caller waits for some of
+/// them.
 pub fn simulate(
     trace: &Trace,
     machine: &Machine,
@@ -28,7 +29,8 @@ pub fn simulate(
 #[derive(Debug, Clone, Copy)]
 struct Slot {
     flight: Flight,
-    /// The policy it is waited for with: `poll` if the channel's policy saw nothing to gain.
+    /// The policy by which it is waited for, which is `poll` if the channel's policy saw nothing to
+    /// gain.
     policy: Policy,
     io: usize,
     start_ns: u64,
@@ -43,9 +45,9 @@ struct Device<'m> {
     /// Number of entries of `queue.ended` that are processed.
     noted: usize,
     timed: Vec<Timed>,
-    /// Number of I/Os in `timed` that are learned from.
+    /// The number of I/Os in `timed` from which the policy has learned.
     learned: u64,
-    /// CPU time used when the clock was last read for the waiter, in ns.
+    /// The CPU time used when the clock was last read for the waiter, in ns.
     used_ns: Cell<u64>,
 }
 
@@ -145,7 +147,7 @@ struct Channel<'m> {
     policy: Policy,
     waiter: Waiter,
     series: Vec<Seen>,
-    /// How long the last wait slept.
+    /// The duration of the sleep in the last wait.
     slept_ns: u64,
 }
 
@@ -248,8 +250,8 @@ impl<'m> Channel<'m> {
         }
     }
 
-    /// Takes the time of an I/O after its command was sent, where that costs nothing: if its policy
-    /// uses the polled queue and learns.
+    /// Takes the time of an I/O after its command was sent, where that costs nothing, which is so
+    /// if its policy uses the polled queue and learns.
     fn start_timed(&mut self, slot: usize) {
         let Slot { flight, policy, .. } = self.device.slots[slot];
         if policy == self.policy || !self.waiter.wants_time(self.policy, flight.class) {

@@ -10,37 +10,37 @@ use meantime_random::Rng;
 /// The variation of device times around a base time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
-    /// Always the base time.
+    /// The time is always the base time.
     Constant,
-    /// The base time times e to a normal number of this standard deviation.
+    /// The time is the base time times e to a normal number of this standard deviation.
     Lognormal(f64),
-    /// The base time, or for `fraction` of the I/Os `factor` times that; both ± 2 %.
+    /// The time is the base time, or for `fraction` of the I/Os `factor` times that, both ± 2 %.
     Bimodal {
         /// The share of slow I/Os.
         fraction: f64,
         /// The factor by which they are slower.
         factor: f64,
     },
-    /// The base time ± 3 %. A program or erase delays `fraction` of the I/Os by up to `factor`
-    /// times the base time.
+    /// The time is the base time ± 3 %. A program or erase delays `fraction` of the I/Os by up to
+    /// `factor` times the base time.
     BehindPrograms {
         /// The share of I/Os that are delayed.
         fraction: f64,
         /// The longest stall, in base times.
         factor: f64,
     },
-    /// 512 B to 128 KiB, each power of two equally often: the base time ± 3 % up to 4 KiB, and 0.4
-    /// ns (2.5 GB/s) for each byte beyond.
+    /// Sizes are 512 B to 128 KiB, with each power of two equally often. The time is the base time
+    /// ± 3 % up to 4 KiB, and 0.4 ns (2.5 GB/s) more for each byte beyond.
     MixedSizes,
-    /// 70 % reads at the base time ± 10 %, 30 % writes, which end in the device's cache, at 0.6 of
-    /// the base time ± 15 %.
+    /// 70 % are reads at the base time ± 10 %. 30 % are writes, which end in the device's cache, at
+    /// 0.6 of the base time ± 15 %.
     ReadWrite,
-    /// The base time ± 3 %; for the second third of the I/Os six times that.
+    /// The time is the base time ± 3 %, and six times that for the second third of the I/Os.
     RegimeChange,
 }
 
 impl Shape {
-    /// One of each.
+    /// One shape of each kind.
     pub const GRID: [Self; 7] = [
         Self::Constant,
         Self::Lognormal(0.2),
@@ -111,7 +111,7 @@ impl fmt::Display for Shape {
     }
 }
 
-/// A text that names no shape.
+/// The error for a text that names no shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no shape of device times: use constant, lognormal=<sigma>, \

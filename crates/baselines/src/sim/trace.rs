@@ -12,7 +12,7 @@ pub struct Io {
     pub kind: Kind,
     /// Number of bytes.
     pub bytes: u32,
-    /// From the doorbell to the completion entry, in ns.
+    /// The time from the doorbell to the completion entry, in ns.
     pub device_ns: u64,
 }
 
@@ -22,8 +22,8 @@ const KINDS: [(&str, Kind); 3] =
 
 /// I/Os in the order of their submission, with the device's times at the depth of the replay.
 ///
-/// As text, one I/O a line: `read 4096 10250` (kind, bytes, device time in ns; kinds are `read`,
-/// `write`, `other`); `#` begins a comment.
+/// As text it has one I/O a line: `read 4096 10250` (kind, bytes, device time in ns; kinds are
+/// `read`, `write`, `other`). `#` begins a comment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trace {
     /// The I/Os.
@@ -31,13 +31,13 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads of 4 KiB.
+    /// Returns reads of 4 KiB.
     pub fn of_reads(device_ns: impl IntoIterator<Item = u64>) -> Self {
         let io = |device_ns| Io { kind: Kind::Read, bytes: 4096, device_ns };
         Self { ios: device_ns.into_iter().map(io).collect() }
     }
 
-    /// Returns the mean device time in ns; 0 without I/Os.
+    /// Returns the mean device time in ns, or 0 without I/Os.
     pub fn mean_ns(&self) -> f64 {
         self.ios.iter().map(|io| io.device_ns as f64).sum::<f64>() / self.ios.len().max(1) as f64
     }
@@ -58,7 +58,7 @@ impl fmt::Display for Trace {
     }
 }
 
-/// A line that is not an I/O.
+/// The error for a line that is not an I/O.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "line {line}: {text:?} is no I/O: write read|write|other, bytes, and the device time in ns, \
@@ -69,7 +69,8 @@ pub struct ParseTraceError {
     text: String,
 }
 
-/// An hour. A longer device time is a mistake, and sums of those could overflow.
+/// The limit of a device time, which is an hour. A longer one is a mistake, and sums of those could
+/// overflow.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 impl FromStr for Trace {

@@ -11,8 +11,8 @@ pub(super) fn step_ns(typical_ns: u64, longest_ns: u64) -> f64 {
     fine.max(longest_ns as f64 / MOST_STEPS).ceil()
 }
 
-/// Lateness of a sleeper: numbers of steps, each with a probability. A time between two steps is
-/// divided between them, so that the mean is kept.
+/// The lateness of a sleeper, as numbers of steps with a probability each. A time between two steps
+/// is divided between them, so that the mean is kept.
 #[derive(Debug)]
 pub(super) struct Wake {
     pub steps: Vec<(usize, f64)>,
@@ -78,17 +78,18 @@ impl Known {
         Self { done, moment, last }
     }
 
-    /// P(T > x) at a point.
+    /// Returns P(T > x) at a point.
     pub(super) fn left(&self, point: usize) -> f64 {
         1.0 - self.done[point]
     }
 
-    /// E[(x - T)+], in steps, at a point.
+    /// Returns E[(x - T)+], in steps, at a point.
     pub(super) fn late(&self, point: usize) -> f64 {
         point as f64 * self.done[point] - self.moment[point]
     }
 
-    /// The time spent spinning from `point` until the next point or the completion, in steps.
+    /// Returns the time spent spinning from `point` until the next point or the completion, in
+    /// steps.
     pub(super) fn spun(&self, point: usize) -> f64 {
         // E[min(T, x + 1) - x; T > x]
         let ended = self.done[point + 1] - self.done[point];

@@ -1,4 +1,5 @@
-//! Least cost over all plans that know only distributions, by backward dynamic programming.
+//! Finds the least cost over all plans that know only distributions, by backward dynamic
+//! programming.
 //!
 //! Let T be the device time of a class, F its distribution function, W the wake cost, c the CPU of
 //! a sleep, and λ the price of lateness. V(t) is the least cost from t on, times P(T > t), which
@@ -138,7 +139,8 @@ impl OneClass {
             if self.limit.is_some() { (0.0, price) } else { (price, 0.0) };
         let last = known.last;
         let mut ahead = vec![Expected::default(); last + wake.most + 2];
-        // By its end: what a sleep costs, whenever it begins, and its share beyond the limit.
+        // For each end, this is the cost of a sleep, whenever it begins, and its share beyond the
+        // limit.
         let mut sleeps = vec![(Expected::default(), 0.0); last + 1];
         let mut actions = vec![0u32; last + 1];
         let mut hull = Hull::default();
@@ -158,7 +160,7 @@ impl OneClass {
                     share_beyond += p;
                 }
             }
-            // Does not fall as s decreases.
+            // The place does not fall as s decreases.
             let place = if self.limit.is_some() { -share_beyond } else { -(s as f64) };
             hull.push(place, cost(&sleep), s);
             sleeps[s] = (sleep, share_beyond);

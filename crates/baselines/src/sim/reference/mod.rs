@@ -31,9 +31,10 @@ pub struct Reference {
     pub price: f64,
 }
 
-/// The policy that knows the distributions of device time, for each kind and size, and of the wake
-/// cost, but neither the time of this I/O nor the cost of this sleep. One I/O is in flight. It
-/// sleeps whenever that pays, else it spins; it uses no interrupt. It does not pay for learning.
+/// Returns the result of the policy that knows the distributions of device time, for each kind and
+/// size, and of the wake cost, but neither the time of this I/O nor the cost of this sleep. One I/O
+/// is in flight. The policy sleeps whenever that pays, and otherwise spins. It uses no interrupt,
+/// and does not pay for learning.
 ///
 /// The latency goal is relative to classic polling's mean on the same trace. Two plans are mixed at
 /// random so that the goal is met exactly.
@@ -44,9 +45,9 @@ pub fn informed(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Refe
     reference(&mixture, outcome, machine, trace)
 }
 
-/// The policy that also knows the time of each I/O, but only the distribution of the cost of a
-/// sleep: it sleeps so as to wake with the completion. One I/O is in flight. No policy reaches this
-/// bound, since none can know the times.
+/// Returns the result of the policy that also knows the time of each I/O, but only the distribution
+/// of the cost of a sleep. It sleeps so as to wake with the completion. One I/O is in flight. No
+/// policy reaches this bound, since none can know the times.
 pub fn oracle(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Reference {
     let problem = oracle::Problem::new(trace, machine, goal);
     let mixture = search_for(&problem, trace, machine, goal);
@@ -58,7 +59,7 @@ pub fn oracle(trace: &Trace, machine: &Machine, goal: Goal, seed: u64) -> Refere
 trait Solve {
     type Plan;
     /// Returns the best plan when a ns of lateness (or an I/O beyond the limit) costs `price` ns of
-    /// CPU, and what is expected of it.
+    /// CPU, and the result that is expected of it.
     fn solve(&self, price: f64) -> (Self::Plan, Expected);
 }
 

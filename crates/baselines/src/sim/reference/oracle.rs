@@ -1,4 +1,4 @@
-//! Least cost if the time of each I/O is known.
+//! Finds the least cost if the time of each I/O is known.
 //!
 //! The state is the time r that is left until the completion. V(r) is the lower of spinning, r, and
 //! of a sleep whose timer goes off w ≤ r before the completion: c + E[V(w - W); W ≤ w] + λ E[W - w;
@@ -26,18 +26,19 @@ pub(super) struct Problem {
     start_ns: u64,
 }
 
-/// What to do for each time that is left.
+/// The action for each time that is left.
 #[derive(Debug)]
 pub(super) struct Plan {
     step_ns: f64,
     limit_ns: Option<f64>,
-    /// One table for each number of steps by which an I/O is in time (a single one without a
-    /// limit).
+    /// One table for each number of steps by which an I/O is in time, or a single one without a
+    /// limit.
     tables: Vec<Table>,
 }
 
-/// For each number of steps left: 0 to spin, else one more than the number of steps before the
-/// completion at which the timer goes off; and what is expected, in steps.
+/// For each number of steps left, the action and the result that is expected, in steps. The action
+/// is 0 to spin, and otherwise one more than the number of steps before the completion at which the
+/// timer goes off.
 type Table = Vec<(u32, Expected)>;
 
 impl Problem {
@@ -58,7 +59,7 @@ impl Problem {
         }
     }
 
-    /// With `spare`, an I/O that is later by more steps is beyond the limit; with `None`, lateness
+    /// With `spare`, an I/O that is later by more steps is beyond the limit. With `None`, lateness
     /// has the price.
     fn table(&self, price: f64, spare: Option<usize>) -> Table {
         let wake = &self.wake;
@@ -106,13 +107,13 @@ impl Plan {
     }
 
     /// Returns how long before the completion the timer goes off, with `left_ns` of `device_ns` to
-    /// go; `None`: spin.
+    /// go, or `None` to spin.
     pub(super) fn sleep_until_before_ns(&self, device_ns: u64, left_ns: u64) -> Option<u64> {
         let (action, _) = self.at(device_ns, left_ns);
         action.checked_sub(1).map(|before| (f64::from(before) * self.step_ns) as u64)
     }
 
-    /// Returns what stands in the table of an I/O that takes `device_ns`, with `left_ns` to go.
+    /// Returns the entry in the table of an I/O that takes `device_ns`, with `left_ns` to go.
     fn at(&self, device_ns: u64, left_ns: u64) -> (u32, Expected) {
         let table = self.table(device_ns);
         table[((left_ns as f64 / self.step_ns) as usize).min(table.len() - 1)]
@@ -137,7 +138,7 @@ impl Solve for Problem {
 
     fn solve(&self, price: f64) -> (Plan, Expected) {
         let tables = match self.limit_ns {
-            // The last table: in time whatever the wake cost is.
+            // This is the last table, for an I/O that is in time whatever the wake cost is.
             Some(_) => {
                 (0..=self.wake.most + 1).map(|spare| self.table(price, Some(spare))).collect()
             }

@@ -75,8 +75,8 @@ impl Wait<'_> {
         (overslept, elapsed_ns)
     }
 
-    /// Looks until the completion (true), or until the clock shows `alarm_ns` since the doorbell;
-    /// and what it shows.
+    /// Polls until the completion, for which it returns `None`, or until the clock shows `alarm_ns`
+    /// since the doorbell. In that case it returns what the clock shows.
     fn spin(&mut self, alarm_ns: u64) -> Option<u64> {
         self.queue.begin_spin(self.since_ns.saturating_add(alarm_ns));
         loop {

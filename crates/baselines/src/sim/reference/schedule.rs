@@ -12,15 +12,15 @@ pub struct Rest {
     pub until_ns: u64,
 }
 
-/// What to do at any time during an I/O: sleep in one of the rests, else spin.
+/// The action at any time during an I/O: sleep in one of the rests, and otherwise spin.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schedule {
     rests: Vec<Rest>,
 }
 
 impl Schedule {
-    /// Builds a schedule from the action at each point of a grid: 0 to spin, else the point until
-    /// which to sleep.
+    /// Builds a schedule from the action at each point of a grid: 0 to spin, and otherwise the
+    /// point until which to sleep.
     pub(super) fn of_points(actions: &[u32], step_ns: f64) -> Self {
         let ns = |point: usize| (point as f64 * step_ns).round() as u64;
         let mut rests: Vec<Rest> = Vec::new();
@@ -41,7 +41,7 @@ impl Schedule {
         Self { rests }
     }
 
-    /// Returns the rests, in order; they do not overlap.
+    /// Returns the rests, in order. They do not overlap.
     pub fn rests(&self) -> &[Rest] {
         &self.rests
     }

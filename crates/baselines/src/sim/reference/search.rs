@@ -1,6 +1,6 @@
-//! The price at which a goal is met exactly.
+//! Searches for the price at which a goal is met exactly.
 
-/// The expected mean result of a plan for one I/O: times in ns, or in steps of a grid.
+/// The expected mean result of a plan for one I/O, with times in ns, or in steps of a grid.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct Expected {
     /// CPU between doorbell and completion seen.
@@ -33,7 +33,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Returns the amount by which `expected` misses the limit; linear in it.
+    /// Returns the amount by which `expected` misses the limit. The amount is linear in it.
     fn excess(self, expected: &Expected) -> f64 {
         match self {
             Self::Late { most_ns } => expected.late - most_ns,
@@ -72,12 +72,12 @@ impl<P> Mixture<P> {
     }
 }
 
-/// Number of halvings of the price's logarithm: afterwards the plans on both sides differ only in
+/// Number of halvings of the price's logarithm. Afterwards the plans on both sides differ only in
 /// ties.
 const STEPS: u32 = 40;
 
-/// Returns the cheapest mixture of plans that meets `target`. A lower price never costs more CPU, a
-/// higher one never more lateness.
+/// Returns the cheapest mixture of plans that meets `target`. A lower price never costs more CPU,
+/// and a higher one never causes more lateness.
 pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) -> Mixture<P> {
     let (mut low, mut high) = target.prices();
     let (mut cheap, mut prompt) = (solve(low), solve(high));
@@ -98,8 +98,8 @@ pub(super) fn search<P>(target: Target, solve: impl Fn(f64) -> (P, Expected)) ->
     let (a, b) = (excess(&cheap), excess(&prompt));
     let budget = matches!(target, Target::Cpu { .. });
     let (share_of_first, reachable) = match (a <= 0.0, b <= 0.0) {
-        // Both ends meet the target: the other quantity decides. A CPU budget minimises lateness;
-        // any other target minimises CPU.
+        // Both ends meet the target, so the other quantity decides. A CPU budget minimises
+        // lateness, and any other target minimises CPU.
         (true, true) => (if budget { 0.0 } else { 1.0 }, true),
         (false, false) => (if budget { 1.0 } else { 0.0 }, false),
         _ => (b / (b - a), true),
