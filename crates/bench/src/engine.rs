@@ -61,7 +61,7 @@ impl Slots {
     }
 }
 
-/// When to stop: at whichever limit is reached first.
+/// The limits that end the loop: it stops at whichever is reached first.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
     /// Time by the clock.
@@ -71,7 +71,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// No limit: until the source ends.
+    /// There is no limit, so the loop stops when the source ends.
     pub(crate) const NONE: Self = Self { until_ns: u64::MAX, max_ios: u64::MAX };
 }
 
@@ -347,7 +347,7 @@ impl<C: BlockChannel> Engine<'_, C> {
         }
     }
 
-    /// Counts an I/O that failed; returns an error if the loop cannot continue.
+    /// Counts an I/O that failed. Returns an error if the loop cannot continue.
     #[cold]
     fn failed(&mut self, error: &IoError, lost: bool) -> Result<(), Ended> {
         self.faults.errors += 1;

@@ -1,7 +1,7 @@
-//! Runs fio's job files: jobs, places, data, pace, turns.
+//! Runs fio's job files. It has their jobs, places, data, pace and turns.
 //!
 //! `meantime bench` measures devices with fio's jobs. This crate reads the jobs, runs them and
-//! counts; the command reads its arguments, shows the results and writes the files.
+//! counts. The command reads its arguments, shows the results and writes the files.
 //!
 //! # What it owns
 //!

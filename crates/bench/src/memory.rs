@@ -1,12 +1,12 @@
 //! The machine's memory.
 
-/// Returns the memory in bytes that programs can still allocate; `None` if the kernel does not
+/// Returns the memory in bytes that programs can still allocate, or `None` if the kernel does not
 /// report it.
 pub fn available_bytes() -> Option<u64> {
     meminfo_bytes("MemAvailable:")
 }
 
-/// Returns the machine's memory in bytes; `None` if the kernel does not report it.
+/// Returns the machine's memory in bytes, or `None` if the kernel does not report it.
 pub fn total_bytes() -> Option<u64> {
     meminfo_bytes("MemTotal:")
 }

@@ -27,15 +27,15 @@ pub struct Io {
     pub bytes: usize,
 }
 
-/// The parameters of a pattern. The range need not be a multiple of a block size; its rest is not
-/// accessed.
+/// The parameters of a pattern. The range need not be a multiple of a block size, and its rest is
+/// not accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PatternSpec {
     /// First byte of the range.
     pub offset_bytes: u64,
     /// Length of the range.
     pub range_bytes: u64,
-    /// Amount of one pass: the range, unless `io_size` sets another.
+    /// Amount of one pass, which is the range unless `io_size` sets another.
     pub pass_bytes: u64,
     /// log2 of the logical block size.
     pub block_shift: u32,
@@ -47,7 +47,7 @@ pub struct PatternSpec {
     pub random: bool,
     /// Share of reads in percent.
     pub read_percent: u8,
-    /// Number of passes; `None`: no limit.
+    /// Number of passes, or `None` for no limit.
     pub passes: Option<u64>,
     /// Equal seeds give equal patterns.
     pub seed: u64,
@@ -66,8 +66,8 @@ impl PatternSpec {
     }
 }
 
-/// All numbers below a limit in random order, each once, without a table: fio's random map in three
-/// words.
+/// All numbers below a limit in random order, each once, without a table. This is fio's random map
+/// in three words.
 ///
 /// A linear congruential generator of full period 2^k visits every number below 2^k once; an
 /// invertible mix makes its low bits random, too. Numbers beyond the limit are skipped.
@@ -110,7 +110,7 @@ impl Permutation {
         Self { state: rng.next_u64() & mix.mask, increment: rng.next_u64() | 1, mix, limit }
     }
 
-    /// Returns the next number; after the last, the first again.
+    /// Returns the next number. After the last one, it returns the first again.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> u64 {
         loop {
@@ -160,7 +160,7 @@ impl Placer {
 pub struct Pattern {
     spec: PatternSpec,
     rng: Rng,
-    /// Of both directions, if these share one.
+    /// The placer of reads, or of both directions if they share one.
     read: Placer,
     write: Placer,
     left_bytes: u64,
@@ -178,14 +178,14 @@ impl Pattern {
         pattern
     }
 
-    /// Returns the next I/O, of this pass or the next; `None` after all passes.
+    /// Returns the next I/O, of this pass or the next, or `None` after all passes.
     #[inline(always)]
     #[expect(clippy::should_implement_trait, reason = "as a source has it")]
     pub fn next(&mut self) -> Option<Io> {
         Source::next(self)
     }
 
-    /// Returns the amount of all passes, in bytes; `None` if they do not end.
+    /// Returns the amount of all passes, in bytes, or `None` if they do not end.
     pub fn total_bytes(spec: &PatternSpec) -> Option<u64> {
         spec.passes.map(|passes| spec.pass_bytes.saturating_mul(passes))
     }

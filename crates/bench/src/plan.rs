@@ -20,9 +20,10 @@ pub struct JobPlan {
     pub devices: Vec<usize>,
     /// Policies, one for each of the group.
     pub policies: Vec<Policy>,
-    /// Scheduling classes of its threads, one for each of the group (`None`: unchanged).
+    /// Scheduling classes of its threads, with one for each of the group (`None` leaves it
+    /// unchanged).
     pub scheds: Vec<Option<SchedClass>>,
-    /// Maximum time to measure each cell; `None`: until all is transferred.
+    /// Maximum time to measure each cell, or `None` to measure until all is transferred.
     pub runtime: Option<Duration>,
     /// Whether to continue until the runtime is over.
     pub endless: bool,
@@ -35,13 +36,13 @@ pub struct JobPlan {
 }
 
 impl JobPlan {
-    /// Returns whether blocks have headers, and are checked unless `do_verify=0`: the blocks that
-    /// the job writes, or, if it only reads, those of an earlier job.
+    /// Returns whether blocks have headers, and are checked unless `do_verify=0`. These are the
+    /// blocks that the job writes, or, if it only reads, those of an earlier job.
     pub fn verifies(&self) -> bool {
         self.job.verify != Verify::None && !self.job.trims()
     }
 
-    /// Returns the part of a device that its threads work on together: offset and length in bytes.
+    /// Returns the part of a device on which its threads work together: offset and length in bytes.
     pub fn reach(&self, info: &BlockInfo) -> (u64, u64) {
         let align_bytes = u64::from(info.block_bytes);
         let offset_bytes = self.job.offset.resolve_bytes(info.bytes(), align_bytes);
@@ -51,13 +52,14 @@ impl JobPlan {
         (offset_bytes, size_bytes)
     }
 
-    /// Returns the part of a device that thread `thread` works on: offset and length in bytes.
+    /// Returns the part of a device on which thread `thread` works: offset and length in bytes.
     pub fn range(&self, info: &BlockInfo, thread: usize) -> (u64, u64) {
         let (offset_bytes, size_bytes) = self.reach(info);
         if !self.verifies() {
             return (offset_bytes, size_bytes);
         }
-        // Each thread gets a part: it cannot know what to expect in blocks that others overwrite.
+        // Each thread gets a part, because it cannot know what to expect in blocks that others
+        // overwrite.
         let bs_bytes = self.job.bs_max_bytes();
         let part_bytes = size_bytes / u64::from(self.job.numjobs) / bs_bytes * bs_bytes;
         (offset_bytes + part_bytes * thread as u64, part_bytes)

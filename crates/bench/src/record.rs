@@ -4,8 +4,8 @@ use super::pattern::Io;
 
 /// Called for every I/O. It is a type parameter of the loop, so unrecorded values cost nothing.
 pub trait Record {
-    /// Records one I/O: the time from before its submission to the doorbell, the time from there
-    /// until it was seen, and the clock `seen_ns` then.
+    /// Records one I/O, with the time from before its submission to the doorbell, the time from
+    /// there until it was seen, and the clock `seen_ns` then.
     fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64);
     /// Records that `ios` I/Os were submitted at once, with `depth` in flight.
     fn submitted(&mut self, depth: usize, ios: u64);

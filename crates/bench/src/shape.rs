@@ -1,5 +1,5 @@
-//! When the I/Os of a job are submitted, and what comes between them: flushes, pauses, rates,
-//! batches.
+//! Decides when the I/Os of a job are submitted, and what comes between them: flushes, pauses,
+//! rates and batches.
 
 use super::pattern::{Dir, Io, Rng};
 use crate::job::{Job, Verify};
@@ -9,17 +9,18 @@ use crate::job::{Job, Verify};
 pub(crate) struct Shape {
     /// Writes are durable when they complete.
     pub fua: bool,
-    /// Flush after this number of writes; 0: never.
+    /// The number of writes after which to flush, or 0 for never.
     sync_every: [u64; 2],
     writes: u64,
     flushed_at: u64,
     think: Option<Think>,
-    /// Minimum time between two reads, writes or trims: per I/O, or per byte in millionths.
+    /// Minimum time between two reads, writes or trims, per I/O, or per byte in millionths.
     spacing: [Option<Spacing>; 3],
     /// Draws the time between two I/Os.
     poisson: Option<Rng>,
     due_ns: [u64; 3],
-    /// Time from the end of the last turn until each due time; negative: it was late.
+    /// Time from the end of the last turn until each due time. A negative time means that it was
+    /// late.
     carried_ns: [i64; 3],
     /// Sizes of batches.
     pub batch: Reaping,
@@ -48,15 +49,15 @@ enum Spacing {
 pub(crate) struct Reaping {
     /// The number submitted at once.
     pub submit: usize,
-    /// The minimum number waited for; 0: only look.
+    /// The minimum number for which to wait, or 0 to poll only.
     pub least: usize,
     /// The maximum number taken at once.
     pub most: usize,
 }
 
 impl Shape {
-    /// Creates the shape of `job`; `None` without any: as fast as possible. `seed` is the seed of
-    /// the draws.
+    /// Creates the shape of `job`, or returns `None` if it has none and goes as fast as possible.
+    /// `seed` is the seed of the draws.
     pub(crate) fn of(job: &Job, seed: u64) -> Option<Self> {
         let pace = &job.pace;
         let writes = job.writes();
@@ -108,7 +109,7 @@ impl Shape {
         Self { held: None, ..free }
     }
 
-    /// Begins a turn at `now_ns`: due times keep their distance from the end of the last turn.
+    /// Begins a turn at `now_ns`. Due times keep their distance from the end of the last turn.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
     }
@@ -143,7 +144,7 @@ impl Shape {
         Some((think.pause_ns, think.spin_ns))
     }
 
-    /// Keeps the rest of a pause that was cut short; it comes before the next I/O.
+    /// Keeps the rest of a pause that was cut short. It comes before the next I/O.
     pub(crate) fn pause_left(&mut self, left_ns: u64) {
         if let Some(think) = &mut self.think {
             think.left_ns = Some(left_ns);
@@ -159,14 +160,15 @@ impl Shape {
     /// Records that `io` is submitted now.
     pub(crate) fn submits(&mut self, io: &Io) {
         let direction = io.dir as usize;
-        // Relative to its due time, not to now: a late I/O does not delay later ones.
+        // The next time is relative to the due time, not to now, so a late I/O does not delay later
+        // ones.
         let mean_ns = match self.spacing[direction] {
             Some(Spacing::PerIo(ns)) => ns,
             Some(Spacing::PerByte(ns)) => (ns * io.bytes as f64) as u64,
             None => 0,
         };
         self.due_ns[direction] += match &mut self.poisson {
-            // From the unit interval without 0, whose logarithm is infinite.
+            // The value is drawn from the unit interval without 0, whose logarithm is infinite.
             Some(rng) => (mean_ns as f64 * -(1.0 - rng.unit()).ln()) as u64,
             None => mean_ns,
         };

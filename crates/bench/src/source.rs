@@ -13,7 +13,7 @@ pub trait Source {
     /// latency includes the filling of another I/O's buffer.
     const SLOW_TO_PREPARE: bool = false;
 
-    /// Returns the next I/O of this pass; `None` at its end.
+    /// Returns the next I/O of this pass, or `None` at its end.
     fn next_in_pass(&mut self) -> Option<Io>;
 
     /// Starts the next pass. Returns false if there is none left, or if the loop's caller starts
@@ -22,7 +22,7 @@ pub trait Source {
         false
     }
 
-    /// Returns the next I/O, of this pass or the next; `None`: no more for now.
+    /// Returns the next I/O, of this pass or the next, or `None` if there is no more for now.
     #[inline(always)]
     fn next(&mut self) -> Option<Io> {
         match self.next_in_pass() {
@@ -31,7 +31,7 @@ pub trait Source {
         }
     }
 
-    /// Called before `io` is submitted from `slot`; fills the buffer of a write.
+    /// Is called before `io` is submitted from `slot`. It fills the buffer of a write.
     #[inline(always)]
     fn prepare(&mut self, _slot: usize, _io: &Io, _buf: &mut DmaBuf) {}
 
@@ -40,7 +40,7 @@ pub trait Source {
     fn ended(&mut self, _slot: usize, _io: &Io, _buf: &DmaBuf, _done: bool) {}
 }
 
-/// Counts a pass that begins, of those left (`None`: any number). Returns false if there is none
+/// Counts a pass that begins, of those left (`None` for any number). Returns false if there is none
 /// left.
 pub(crate) fn pass_begins(left: &mut Option<u64>) -> bool {
     match left {

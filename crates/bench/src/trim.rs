@@ -1,10 +1,10 @@
-//! `rw=trim` and related values: the places of writes, deallocated.
+//! The I/Os of `rw=trim` and related values, which deallocate the places of writes.
 
 use super::pattern::{Dir, Io};
 use super::source::Source;
 use super::verify::Course;
 
-/// The I/Os of a course of writes, as trims.
+/// The I/Os of a course of writes, turned into trims.
 #[derive(Debug)]
 pub(crate) struct Trims {
     course: Course,

@@ -1,8 +1,8 @@
-//! I/Os of varying sizes, or to places that may come again before all have been: `bssplit`,
+//! I/Os of varying sizes, or to places that may come again before all have come: `bssplit` and
 //! `norandommap`.
 //!
 //! With one size, and without `norandommap`, each block is visited once before any is visited
-//! again. With several sizes I/Os may overlap: each place is still drawn once as a beginning.
+//! again. With several sizes I/Os may overlap, but each place is still drawn once as a beginning.
 
 use super::pattern::{Io, PatternSpec, Permutation, Rng};
 use super::source::{Source, pass_begins};
@@ -23,7 +23,7 @@ pub struct VariedSpec {
 }
 
 impl VariedSpec {
-    /// Returns the variations of `base` that `job` sets; `None` without any.
+    /// Returns the variations of `base` that `job` sets, or `None` if there are none.
     pub fn of(job: &Job, base: PatternSpec) -> Option<Self> {
         let once = !job.random.norandommap;
         if (once || !base.random) && !job.has_varied_sizes() {
@@ -50,7 +50,7 @@ struct Placer {
     min_bytes: u64,
     step_bytes: u64,
     random: Option<Random>,
-    /// End of the last I/O: the next one of a sequence begins here.
+    /// End of the last I/O, at which the next one of a sequence begins.
     position_bytes: u64,
 }
 
@@ -122,7 +122,7 @@ impl Varied {
 impl Source for Varied {
     fn next_in_pass(&mut self) -> Option<Io> {
         let dir = self.spec.base.direction(&mut self.rng);
-        // As in a `Pattern`: one order for both directions, if their sizes are the same.
+        // As in a `Pattern`, both directions have one order if their sizes are the same.
         let index = if self.is_shared { 0 } else { dir as usize };
         let placer = &mut self.placers[index];
         if self.left_bytes < placer.min_bytes {

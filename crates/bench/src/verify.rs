@@ -1,5 +1,5 @@
-//! `verify`: each block written carries its place, a number and checksums, and is read back and
-//! checked.
+//! Implements `verify`: each written block carries its place, a number and checksums, and is read
+//! back and checked.
 
 mod block;
 
@@ -27,7 +27,7 @@ pub(crate) struct Findings {
 struct Mark {
     block: u64,
     is_write: bool,
-    /// For a write: its number. For a read: the number to expect; 0 for no check.
+    /// The number of a write, or the number that a read expects, with 0 for no check.
     number: u64,
 }
 
@@ -66,11 +66,11 @@ pub(crate) struct Verified {
     block_shift: u32,
     bs_bytes: u64,
     seed: u64,
-    /// By block of the range: the number of the last completed write; 0 if there is none, or if it
-    /// is not known.
+    /// The number of the last completed write by block of the range. It is 0 if there is none, or
+    /// if it is not known.
     numbers: Vec<u64>,
     next_number: u64,
-    /// By slot: the I/O in flight.
+    /// The I/O in flight by slot.
     marks: Vec<Option<Mark>>,
     /// Results of the checks so far.
     pub findings: Findings,
@@ -156,7 +156,7 @@ impl Source for Verified {
                 let contended =
                     self.marks.iter().flatten().any(|mark| mark.is_write && mark.block == block);
                 let known = self.numbers.get(block as usize).copied();
-                // The number of another job's write is not known: any number is accepted.
+                // The number of another job's write is not known, so any number is accepted.
                 let known = if self.rules.checks { known.unwrap_or(FOREIGN) } else { 0 };
                 let number = if contended { 0 } else { known };
                 if number == FOREIGN {

@@ -10,7 +10,7 @@ use super::{Ended, Engine, Flight, Limit, Record, Source, quarantined};
 use crate::pattern::{Dir, Io};
 use crate::shape::Shape;
 
-/// The thread spins for the rest of a pause: a sleep may end this much late.
+/// The time of a pause for which the thread spins, because a sleep may end this much late.
 const SPIN_NS: u64 = 150_000;
 
 /// The longest sleep without a look at the stop flag.
@@ -82,13 +82,14 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
     }
 
-    /// Returns the number of I/Os not yet reaped: those in flight, and completed ones.
+    /// Returns the number of I/Os that are not yet reaped: those in flight, and completed ones.
     fn out(&self) -> usize {
         self.engine.slots.bufs.len() - self.engine.slots.free.len()
     }
 
-    /// Submits until the depth is reached, or until it has waited: what waits has nothing in flight
-    /// afterwards, so that the depth alone would not end this, and the turn's end must be looked at.
+    /// Submits until the depth is reached, or until it has waited. After a wait nothing is in
+    /// flight, so the depth alone would not end this, and the caller has to check whether the turn
+    /// has ended.
     fn fill(&mut self) {
         self.engine.slots.batch.clear();
         while !self.engine.slots.free.is_empty() && self.ended.is_none() {
@@ -112,8 +113,8 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         self.ring();
     }
 
-    /// Returns whether `io` may be submitted now. If not, has waited for a part of what must come
-    /// before: a flush, a pause, or its due time.
+    /// Returns whether `io` may be submitted now. If it may not, this has waited for a part of what
+    /// must come before: a flush, a pause, or its due time.
     fn is_time_for(&mut self, io: &Io) -> bool {
         if self.shape.is_flush_due() {
             self.wait_for_all();
@@ -147,7 +148,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     }
 
     fn send(&mut self, io: &Io) {
-        // There is a free slot: fewer I/Os are in flight than there are slots.
+        // There is a free slot, because fewer I/Os are in flight than there are slots.
         let Some(slot) = self.engine.slots.free.pop() else { return };
         let Some(mut buf) = self.engine.slots.bufs[slot].take() else {
             self.engine.slots.free.push(slot);
@@ -230,11 +231,11 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             Ok(false) => {}
             Err(lost) => self.ended = Some(lost),
         }
-        // Even without its buffer: the next I/O that takes the slot detects that.
+        // The slot is free even without its buffer. The next I/O that takes the slot detects that.
         self.engine.slots.free.push(slot);
     }
 
-    /// Sends a flush, unless the turn has ended; nothing else is in flight.
+    /// Sends a flush, unless the turn has ended. Nothing else is in flight.
     fn flush(&mut self) {
         if self.ended.is_some() {
             return;
@@ -248,7 +249,7 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
         }
     }
 
-    /// Pauses until `due_ns` or the turn's end; spins for at least `spin_ns` of it.
+    /// Pauses until `due_ns` or the turn's end. Spins for at least `spin_ns` of the pause.
     fn pause(&mut self, due_ns: u64, spin_ns: u64) {
         let busy_until_ns = self.engine.clock.now_ns() + spin_ns;
         loop {

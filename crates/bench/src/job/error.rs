@@ -85,7 +85,7 @@ pub enum Problem {
     /// Nothing but blanks and comments.
     #[error("the job file is empty; it needs at least one [job] section")]
     EmptyFile,
-    /// Only `[global]`.
+    /// The file has only `[global]`.
     #[error("no job: [global] only sets defaults; add a section such as [job1]")]
     NoJobs,
     /// More sections than we accept.
@@ -165,7 +165,7 @@ pub enum Problem {
     },
 }
 
-/// Makes user text safe to print: control characters escaped, at most 60 characters.
+/// Makes user text safe to print: escapes control characters, and cuts it to 60 characters.
 pub fn shown(text: &str) -> String {
     let safe = |c: char| if c.is_control() { c.escape_default().collect() } else { vec![c] };
     let mut out: String = text.chars().take(60).flat_map(safe).collect();

@@ -1,4 +1,4 @@
-//! fio's values that are lists: shares of sizes, rates.
+//! Parses fio's values that are lists: shares of sizes, and rates.
 
 use super::Sizes;
 use super::error::Why;
@@ -9,7 +9,7 @@ const SPLITS_MAX: usize = 64;
 
 type SizesOfBoth = ([Option<Sizes>; 2], Option<&'static str>);
 
-/// Parses `read[,write[,trim]]`: an omitted part equals the one before.
+/// Parses `read[,write[,trim]]`. An omitted part equals the one before.
 pub(super) fn of_both<T: Clone>(
     text: &str,
     mut parse: impl FnMut(&str) -> Result<T, Why>,
@@ -25,8 +25,8 @@ pub(super) fn of_both<T: Clone>(
     Ok([read, write])
 }
 
-/// Parses `bssplit`: `4k/70:16k/30[,…]`. Sizes without a share divide the rest evenly; an empty place
-/// has blocks of `bs`.
+/// Parses `bssplit`: `4k/70:16k/30[,…]`. Sizes without a share divide the rest evenly. An empty
+/// place has blocks of `bs`.
 pub(super) fn block_split(text: &str) -> Result<SizesOfBoth, Why> {
     let mut note = None;
     let sizes = of_both(text, |part| {
@@ -63,7 +63,7 @@ fn optional_percent(text: &str) -> Result<Option<u8>, Why> {
     }
 }
 
-/// Fills missing shares evenly; all shares must add up to 100.
+/// Fills missing shares evenly. All shares must add up to 100.
 fn filled(shares: impl Iterator<Item = Option<u8>>, what: &str) -> Result<Vec<u8>, Why> {
     let shares: Vec<Option<u8>> = shares.collect();
     let given: u32 = shares.iter().flatten().map(|percent| u32::from(*percent)).sum();
@@ -85,7 +85,7 @@ fn filled(shares: impl Iterator<Item = Option<u8>>, what: &str) -> Result<Vec<u8
     Ok(shares.into_iter().map(fill).collect())
 }
 
-/// Parses `rate`, `rate_iops`: `read[,write[,trim]]`; an empty place, or 0, is no limit.
+/// Parses `rate` and `rate_iops`: `read[,write[,trim]]`. An empty place, or 0, is no limit.
 pub(super) fn rates(text: &str, max: u64) -> Result<[Option<u64>; 2], Why> {
     of_both(text, |part| match part {
         "" => Ok(None),

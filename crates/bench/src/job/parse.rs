@@ -8,7 +8,7 @@ use super::keys::{Ignored, Note};
 use super::variables::{Environment, replaced};
 use super::{JOBS_MAX, Job, value};
 
-/// A job file, read.
+/// The content of a job file.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct JobFile {
     /// The jobs in the order of their sections. Equal names are distinct jobs.
@@ -38,11 +38,11 @@ struct Parser<'a> {
     file: JobFile,
 }
 
-/// Reads a job file from its text; `source` names it in messages.
+/// Reads a job file from its text. Messages name it `source`.
 ///
-/// `[global]` gives defaults to the sections that follow it; a later `[global]` adds to and
-/// overrides an earlier one. A comment is a line that begins with `;` or `#`, or text after a blank
-/// and one of them (as in fio). [`Job::validate`] checks for contradictions between keys, since the
+/// `[global]` sets defaults for the sections that follow it. A later `[global]` adds to an earlier
+/// one and overrides it. A comment is a line that begins with `;` or `#`, or text after a blank and
+/// one of them (as in fio). [`Job::validate`] checks for contradictions between keys, since the
 /// command line may still change them.
 pub fn parse(text: &str, source: &str) -> JobFile {
     parse_in(text, source, &|name| std::env::var(name).ok())

@@ -67,7 +67,7 @@ impl Payload {
         Ok(rest)
     }
 
-    /// Adds digits in the order in which they are written; an odd first digit is a byte of its own.
+    /// Adds digits in the order in which they are written. An odd first digit is a byte of its own.
     fn push_hex(&mut self, digits: &str) -> Result<(), Why> {
         if digits.is_empty() {
             return Err("0x without digits".to_owned());

@@ -1,4 +1,4 @@
-//! A job: what the keys of its section say.
+//! A job, as the keys of its section define it.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use super::settings::{
 };
 use crate::competitor::Kind;
 
-/// A key that was set: its last value and place.
+/// A key that was set, with its last value and place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SetKey {
     pub(super) key: &'static str,
     pub(super) value: String,
     pub(super) origin: Origin,
-    /// From `[global]`: a key of the section for the same setting replaces it.
+    /// Whether it comes from `[global]`, so that a key of the section for the same setting replaces
+    /// it.
     pub(super) inherited: bool,
 }
 
@@ -25,35 +26,36 @@ pub(crate) struct SetKey {
 pub struct Job {
     /// The section's name, or `name=`.
     pub name: String,
-    /// Direction and order; `read` unless set, as in fio.
+    /// Direction and order. The default is `read`, as in fio.
     pub rw: Rw,
-    /// Size of each read; 4096 unless set.
+    /// Size of each read. The default is 4096.
     pub bs_read_bytes: u64,
-    /// Size of each write; 4096 unless set.
+    /// Size of each write. The default is 4096.
     pub bs_write_bytes: u64,
-    /// Sizes of reads and of writes that vary; `None`: those above.
+    /// Sizes of reads and of writes that vary, or `None` for those above.
     pub sizes: [Option<Sizes>; 2],
-    /// I/Os in flight; 1 unless set.
+    /// I/Os in flight. The default is 1.
     pub iodepth: u32,
-    /// Clones of this job, each with a thread and queue pair of its own; 1 unless set.
+    /// Clones of this job, each with a thread and queue pair of its own. The default is 1.
     pub numjobs: u32,
-    /// Amount of the device to use, and to transfer in one loop; the rest of the device unless set.
+    /// Amount of the device to use, and to transfer in one loop. The default is the rest of the
+    /// device.
     pub size: Option<Extent>,
-    /// Start on the device; 0 unless set.
+    /// Start on the device. The default is 0.
     pub offset: Extent,
-    /// End after this time. `None`: when `size` has been transferred.
+    /// The time after which the job ends, or `None` if it ends when `size` has been transferred.
     pub runtime: Option<Duration>,
     /// Go on until `runtime` even when `size` has been transferred.
     pub time_based: Option<bool>,
     /// Run for this long before anything is recorded.
     pub ramp_time: Duration,
-    /// Share of reads in a mixed job, in percent; 50 unless set.
+    /// Share of reads in a mixed job, in percent. The default is 50.
     pub rwmixread_percent: u8,
-    /// How written data is checked.
+    /// The way in which written data is checked.
     pub verify: Verify,
     /// The other keys of the checks.
     pub verify_keys: VerifyKeys,
-    /// CPUs this job may run on, ascending, each once; empty: any.
+    /// CPUs on which this job may run, ascending, each once. If there are none, it may run on any.
     pub cpus_allowed: Vec<u32>,
     /// Level of the threads' I/O priority, 0 to 7.
     pub prio: Option<u8>,
@@ -63,16 +65,17 @@ pub struct Job {
     pub competitor: Option<Kind>,
     /// Our own key: the number of programs that only use the job's CPU.
     pub hogs: u32,
-    /// Our own key: scheduling classes of the job's threads to compare; empty: that of the process.
+    /// Our own key: scheduling classes of the job's threads to compare. If there are none, it is
+    /// that of the process.
     pub scheds: Vec<SchedClass>,
-    /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None`: no limit);
-    /// empty: the machine's.
+    /// Our own key: limits on how deep idle CPUs fall asleep, in µs, to compare (`None` is no
+    /// limit). If there are none, it is the machine's.
     pub pm_qos_us: Vec<Option<u32>>,
     /// The device's URI. The whole value: `:` separates nothing here.
     pub filename: Option<String>,
-    /// How a file in a file system is read.
+    /// The way in which a file in a file system is read.
     pub file: FileKeys,
-    /// Number of repetitions of the whole job; 1 unless set.
+    /// Number of repetitions of the whole job. The default is 1.
     pub loops: u64,
     /// Our own key: the completion policies to compare, as written (`interrupt,poll,hybrid=2us`).
     pub completion: Option<String>,
@@ -166,8 +169,8 @@ impl Job {
         self.competitor.map(|kind| (kind, 1)).or(hogs)
     }
 
-    /// Returns the least size in bytes of a file that the job only writes, by `offset` and `size`;
-    /// 0 if they do not say one.
+    /// Returns the least size in bytes of a file that the job only writes, by `offset` and `size`,
+    /// or 0 if they do not define one.
     pub fn extends_to_bytes(&self) -> u64 {
         let bytes = |extent: Extent| match extent {
             Extent::Bytes(bytes) => Some(bytes),
@@ -228,8 +231,8 @@ impl Job {
         self.used_sizes().any(|sizes| !matches!(sizes, Sizes::Fixed(_)))
     }
 
-    /// Returns an error in the value of `key`: in a file, or on the command line, where it is an
-    /// option.
+    /// Returns an error in the value of `key`, in a file or on the command line, where the key is
+    /// an option.
     pub(crate) fn error_of(&self, key: &str, what: String) -> JobError {
         let origin = self.origin_of(key);
         JobError::new(origin, Problem::InKey { key: origin.key(key), what })

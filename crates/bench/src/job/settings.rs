@@ -1,4 +1,4 @@
-//! What keys say, as types: limits, single values, and groups of keys.
+//! Types for the values of keys: limits, single values, and groups of keys.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use meantime_ext4::{CommitOverlap, Overlap};
 
 use super::Payload;
 
-/// The largest queue depth of any device: a queue pair has 1,024 command slots, one of which is for
+/// The largest queue depth of any device. A queue pair has 1,024 command slots, one of which is for
 /// the parts of split requests. For a device with shorter queues the check of the job refuses more.
 pub const IODEPTH_MAX: u32 = 1023;
 /// The largest number of clones of a job.
@@ -17,7 +17,7 @@ pub const JOBS_MAX: usize = 1024;
 pub const CPU_MAX: u32 = 4095;
 /// The maximum number of CPU-bound programs that compete with a job.
 pub const HOGS_MAX: u32 = 64;
-/// The largest limit on idling, in µs; beyond it the kernel has no limit.
+/// The largest limit on idling, in µs. Beyond it the kernel has no limit.
 pub const PM_QOS_MAX_US: u32 = 1_999_999_999;
 /// The maximum number of values of `sched` and of `pm_qos` that are compared.
 pub const SETTINGS_MAX: usize = 16;
@@ -43,7 +43,7 @@ pub enum Rw {
     Rw,
     /// Random reads and writes, mixed by `rwmixread`.
     RandRw,
-    /// Sequential trims: blocks are deallocated.
+    /// Sequential trims, by which blocks are deallocated.
     Trim,
     /// Random trims.
     RandTrim,
@@ -54,7 +54,7 @@ pub enum Rw {
 }
 
 impl Rw {
-    /// fio's words; the first of each is the usual one.
+    /// fio's words. The first one of each is the usual one.
     pub(crate) const WORDS: [(&str, Rw); 11] = [
         ("read", Rw::Read),
         ("write", Rw::Write),
@@ -85,29 +85,29 @@ impl Rw {
     }
 }
 
-/// fio's `verify`: how written data is checked.
+/// fio's `verify`, which says how written data is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verify {
-    /// Not at all.
+    /// Written data is not checked.
     #[default]
     None,
     /// Every block carries its place and number.
     Meta,
-    /// As `Meta`, and the rest is `verify_pattern`.
+    /// Every block carries place and number, and the rest is `verify_pattern`.
     PatternHdr,
     /// Every block is `verify_pattern` only.
     Pattern,
     /// Every block carries place and number, and its CRC-32C.
     Crc32c,
-    /// As `Crc32c`, with fio's CRC-64.
+    /// Every block carries place and number, and its digest by fio's CRC-64.
     Crc64,
-    /// As `Crc32c`, with MD5.
+    /// Every block carries place and number, and its digest by MD5.
     Md5,
-    /// As `Crc32c`, with SHA-256.
+    /// Every block carries place and number, and its digest by SHA-256.
     Sha256,
 }
 
-/// A place or length on a device: bytes, or a part of the whole.
+/// A place or length on a device, in bytes or as a part of the whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// In bytes.
@@ -123,7 +123,7 @@ impl Default for Extent {
 }
 
 impl Extent {
-    /// Returns the bytes on a device of `device_bytes`; a percentage is rounded down to a multiple
+    /// Returns the bytes on a device of `device_bytes`. A percentage is rounded down to a multiple
     /// of `align_bytes`.
     pub fn resolve_bytes(self, device_bytes: u64, align_bytes: u64) -> u64 {
         match self {
@@ -181,9 +181,9 @@ fn gcd(a: u64, b: u64) -> u64 {
 /// `fsync`, `fdatasync`, `sync`, `end_fsync`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Syncing {
-    /// Flush after this number of writes; 0: never.
+    /// The number of writes after which to flush, or 0 for never.
     pub fsync: u64,
-    /// As `fsync`: a block device has no metadata to leave out. A file has.
+    /// Like `fsync` for a block device, which has no metadata to leave out. A file has metadata.
     pub fdatasync: u64,
     /// Flush at the end.
     pub end_fsync: bool,
@@ -226,12 +226,12 @@ impl Pace {
     }
 }
 
-/// `iodepth_batch` and related keys. `None`: the loop decides.
+/// `iodepth_batch` and related keys. With `None` the loop decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Batch {
-    /// The number submitted at once; 0: as many as there are free slots.
+    /// The number submitted at once, or 0 for as many as there are free slots.
     pub submit: Option<u32>,
-    /// The minimum number waited for; 0: look, do not wait.
+    /// The minimum number for which to wait, or 0 to poll without waiting.
     pub complete_min: Option<u32>,
     /// The maximum number completed at once.
     pub complete_max: Option<u32>,
@@ -249,16 +249,16 @@ impl Batch {
 pub enum LogName {
     /// The job's name.
     OfJob,
-    /// The given name; may contain a directory.
+    /// The given name, which may contain a directory.
     Named(String),
 }
 
 /// The logs to write, and their format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LogKeys {
-    /// The beginning of the names of `_lat`, `_slat` and `_clat`; `None`: no log.
+    /// The beginning of the names of `_lat`, `_slat` and `_clat`, or `None` for no log.
     pub lat: Option<LogName>,
-    /// Length of an average; 0: log each I/O.
+    /// Length of an average, or 0 to log each I/O.
     pub avg_ms: u64,
     /// Write the offset in each line.
     pub offset: bool,
@@ -269,9 +269,9 @@ pub struct LogKeys {
 pub struct VerifyKeys {
     /// Whether data that is read is checked.
     pub checks: bool,
-    /// The distance between headers, in bytes. `None`: each block has one header.
+    /// The distance between headers, in bytes, or `None` if each block has one header.
     pub interval_bytes: Option<u64>,
-    /// The content of blocks besides their headers; `None`: random data.
+    /// The content of blocks besides their headers, or `None` for random data.
     pub payload: Option<Payload>,
 }
 
@@ -280,7 +280,7 @@ pub struct VerifyKeys {
 pub enum Hint {
     /// No advice.
     None,
-    /// By `rw`, as in fio.
+    /// The advice follows `rw`, as in fio.
     #[default]
     ByPattern,
     /// Random.
@@ -289,11 +289,11 @@ pub enum Hint {
     Sequential,
 }
 
-/// How a file in a file system is read and written: `direct`, `overlap`, `cache`, `fadvise_hint`,
-/// `commit_overlap`, `fast_commit`, `deferrable`.
+/// The keys for reading and writing a file in a file system: `direct`, `overlap`, `cache`,
+/// `fadvise_hint`, `commit_overlap`, `fast_commit` and `deferrable`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileKeys {
-    /// Whether to bypass the page cache; `None`: no, as in fio. A device has no page cache.
+    /// Whether to bypass the page cache. `None` means no, as in fio. A device has no page cache.
     pub direct: Option<bool>,
     /// Our own key: the steps of the read path that run while the device works.
     pub overlap: Overlap,

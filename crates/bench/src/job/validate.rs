@@ -1,9 +1,9 @@
-//! Contradictions between keys.
+//! Finds contradictions between keys.
 
 use super::error::{JobError, JobErrors, Problem, shown};
 use super::{Extent, Job, Verify};
 
-/// Contradictions: the key whose line to name, and the error.
+/// The contradictions, each with the key whose line to name, and the error.
 #[derive(Default)]
 pub(super) struct Contradictions(Vec<(&'static str, String)>);
 
@@ -33,8 +33,8 @@ impl Job {
         self.time_based.unwrap_or(!has_amount)
     }
 
-    /// Looks for keys that contradict each other, once the file and the command line were read.
-    /// Returns warnings: keys that have no effect in this combination.
+    /// Checks for keys that contradict each other, once the file and the command line were read.
+    /// Returns warnings about keys that have no effect in this combination.
     pub fn validate(&self) -> Result<Vec<String>, JobErrors> {
         let mut wrong = Contradictions::default();
         self.check_pairs(&mut wrong);
@@ -170,7 +170,7 @@ impl Job {
         self.set_keys.iter().any(|set| set.key == key && !set.inherited)
     }
 
-    /// Returns warnings: the unused rest of the range, and keys without effect here.
+    /// Returns warnings about the unused rest of the range, and about keys without effect here.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         let mut warn = |key: &str, what: String| {

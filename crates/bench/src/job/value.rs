@@ -1,4 +1,4 @@
-//! fio's value types: int with suffix, time, bool, percent, CPU list.
+//! fio's value types: int with suffix, time, bool, percent, and CPU list.
 //!
 //! Sizes follow fio 3.x with its default `kb_base=1024`: `k` and `kb` are 1024 bytes, while `kib`
 //! is **1000** (fio keeps old scripts' meaning, opposite to SI and IEC). For `ki` fio's manual says
@@ -181,7 +181,7 @@ pub(super) fn block(text: &str) -> Result<Size, Why> {
     Ok(size)
 }
 
-/// Parses a time; a number without a unit is in units of `default_us`.
+/// Parses a time. A number without a unit is in units of `default_us`.
 pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
     let (number, suffix) = number_and_suffix(text)?;
     let unit_us: u64 = match suffix.to_ascii_lowercase().as_str() {
@@ -199,7 +199,7 @@ pub(super) fn time_in(text: &str, default_us: u64) -> Result<Duration, Why> {
             ));
         }
     };
-    // Ten years in µs: a longer time is a mistake, and sums of times cannot overflow.
+    // The limit is ten years in µs. A longer time is a mistake, and sums of times cannot overflow.
     let us = number
         .checked_mul(unit_us)
         .filter(|us| *us <= 3650 * 86_400_000_000)
@@ -229,7 +229,7 @@ pub(super) fn printable(text: &str) -> Result<String, Why> {
     Ok(text.to_owned())
 }
 
-/// Parses a job's name: any text that can be printed on one line.
+/// Parses a job's name, which is any text that can be printed on one line.
 pub(super) fn job_name(text: &str) -> Result<String, Why> {
     match text.trim() {
         "" => Err("a job needs a name".to_owned()),
@@ -239,13 +239,13 @@ pub(super) fn job_name(text: &str) -> Result<String, Why> {
     }
 }
 
-/// Parses the first part of a log's name; none: the job's name.
+/// Parses the first part of a log's name. If there is none, it is the job's name.
 pub(super) fn log_name(text: &str) -> Result<Option<LogName>, Why> {
     let named = || printable(text).map(LogName::Named);
     Ok(Some(if text.is_empty() { LogName::OfJob } else { named()? }))
 }
 
-/// Checks `completion`: a list, which is parsed when the whole job is known.
+/// Checks `completion`, a list that is parsed when the whole job is known.
 pub(super) fn policies(text: &str) -> Result<String, Why> {
     if text.split(',').any(|policy| policy.trim().is_empty()) {
         return Err("a policy in the list is empty".to_owned());
@@ -289,8 +289,8 @@ pub(super) fn verify(text: &str) -> Result<Verify, Why> {
     }
 }
 
-/// Parses `bs`: `read[,write[,trim]]`; a size also applies to those after it, unless a comma ends
-/// the list. `None` where the list leaves a size unchanged.
+/// Parses `bs`: `read[,write[,trim]]`. A size also applies to those after it, unless a comma ends
+/// the list. Returns `None` where the list leaves a size unchanged.
 pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'static str>), Why> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     if parts.len() > 3 || parts.iter().all(|part| part.is_empty()) {
@@ -301,14 +301,14 @@ pub(super) fn block_sizes(text: &str) -> Result<([Option<u64>; 2], Option<&'stat
     for (at, part) in parts.iter().enumerate().filter(|(_, part)| !part.is_empty()) {
         let size = block(part)?;
         note = note.or(size.note);
-        // The last one applies to the following sizes; with a trailing comma it is not the last.
+        // The last size applies to the following ones. With a trailing comma it is not the last.
         let upto = if at + 1 == parts.len() { sizes.len() } else { at + 1 };
         sizes[at..upto].fill(Some(size.bytes));
     }
     Ok(([sizes[0], sizes[1]], note))
 }
 
-/// Parses `competitor`: `none`, `tsc`, `walk=8m`; a size alone is that of a working set.
+/// Parses `competitor`: `none`, `tsc` or `walk=8m`. A size alone is that of a working set.
 pub(super) fn competitor(text: &str) -> Result<Option<Kind>, Why> {
     match text {
         "none" => Ok(None),

@@ -61,7 +61,7 @@ fn from_environment(text: &str, environment: Environment<'_>) -> Result<String, 
     Ok(out + rest)
 }
 
-/// Calculates sums and products of whole numbers; `None` for other text.
+/// Calculates sums and products of whole numbers. Returns `None` for other text.
 fn calculated(text: &str) -> Option<Result<u64, String>> {
     let text: String = text.chars().filter(|c| !c.is_whitespace()).collect();
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

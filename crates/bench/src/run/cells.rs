@@ -20,7 +20,9 @@ use crate::trim::Trims;
 use crate::varied::{Varied, VariedSpec};
 use crate::verify::{Course, Rules, Verified};
 
-/// Returns the CPUs of a job's threads: those that the job sets, else all except the group's software SSDs', if any is left. With a competing program, that program's CPU.
+/// Returns the CPUs of a job's threads. These are the ones that the job sets, and otherwise all
+/// except those of the group's software SSDs, if any is left. With a competing program, it is that
+/// program's CPU.
 pub fn thread_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     match group.rivals() {
         Some((of, ..)) => any_cpus(of, group, devices).into_iter().take(1).collect(),
@@ -39,7 +41,8 @@ fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
     if free.is_empty() { allowed } else { free }
 }
 
-/// Starts the threads of a job, which `stop` ends; with `floor`, one of them measures that, too.
+/// Starts the threads of a job, which `stop` ends. With `floor`, one of them also measures the
+/// floor.
 pub(crate) fn start_threads(
     plan: &JobPlan,
     group: &Group,

@@ -1,4 +1,4 @@
-//! The devices of a run: opened once, before anything runs, and open until the end.
+//! The devices of a run. They are opened once, before anything runs, and stay open until the end.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,11 @@ use crate::job::Job;
 struct Opened {
     target: Target,
     wanted: Wanted,
-    /// Index of the mount of a file.
+    /// Index of the mount, if the target is a file.
     mount: Option<usize>,
     /// CPU of its software SSD's thread, if it is bound to one.
     ssd_cpu: Option<usize>,
-    /// Whether its medium begins empty: memory, or a kernel file that was created.
+    /// Whether its medium begins empty, because it is memory, or a kernel file that was created.
     begins_empty: bool,
     /// The ranges that have been filled, in bytes from the device's beginning.
     filled: Vec<Range<u64>>,
@@ -34,7 +34,8 @@ struct Opened {
 /// All devices of a run.
 #[derive(Default)]
 pub struct Devices {
-    // Dropped in this order: files are removed while their SSDs still have them locked.
+    // Fields are dropped in this order, so files are removed while their SSDs still have them
+    // locked.
     created: Created,
     opened: Vec<Opened>,
     mounts: Vec<Mount>,
@@ -49,12 +50,12 @@ struct Mount {
     created: Vec<PathBuf>,
 }
 
-/// How a file system is mounted.
+/// The way in which a file system is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct HowMounted {
     cache_bytes: usize,
     overlap: Overlap,
-    /// For writing, if a job writes to one of its files.
+    /// The options of a mount for writing, if a job writes to one of its files.
     written: Option<MountedToWrite>,
 }
 
@@ -76,7 +77,7 @@ impl HowMounted {
 }
 
 impl Opened {
-    /// Returns the device; for a file, the device below it.
+    /// Returns the device, or for a file, the device below it.
     fn device(&self) -> &Device {
         match &self.target {
             Target::Device(device) => device,
@@ -92,7 +93,7 @@ impl Drop for Devices {
                 let _ = mount.fs.remove_file(path);
             }
         }
-        // Where this was not done before, an earlier failure is reported.
+        // If this was not done before, an earlier failure is reported.
         let _ = self.unmount();
     }
 }
@@ -212,7 +213,7 @@ impl Devices {
         Ok((device, ssd_cpu, begins_empty))
     }
 
-    /// Opens an open device again: the same controller, or the kernel's file.
+    /// Opens an open device again, which is the same controller, or the kernel's file.
     fn open_again(
         &self,
         uri: &str,
@@ -308,10 +309,11 @@ impl Devices {
         FileDevice::new(file, options).map(Target::File).map_err(failed)
     }
 
-    /// Ends the mounts: writes everything that jobs have written. Files can no longer be written.
+    /// Ends the mounts, which writes everything that jobs have written. Files can no longer be
+    /// written.
     ///
     /// # Errors
-    /// Returns the first failure; all mounts have ended.
+    /// Returns the first failure. All mounts have ended in any case.
     pub fn unmount(&mut self) -> Result<(), RunError> {
         let mut ended = Ok(());
         for Mount { device, fs, .. } in self.mounts.drain(..) {
@@ -338,8 +340,8 @@ impl Devices {
         one == other || place(one) == place(other)
     }
 
-    /// From now on the files hold results and are kept. Kernel files are kept only once they are
-    /// filled, since until then they cannot be read.
+    /// Declares that the files hold results from now on and are kept. Kernel files are kept only
+    /// once they are filled, since until then they cannot be read.
     pub fn keep_created(&mut self) {
         self.created.0.retain(|(.., is_kernels)| *is_kernels);
         self.mounts.iter_mut().for_each(|mount| mount.created.clear());
@@ -357,7 +359,7 @@ impl Devices {
         &self.opened[index].target
     }
 
-    /// Returns the device with index `index`; for a file, the device below it.
+    /// Returns the device with index `index`, or for a file, the device below it.
     pub fn device(&self, index: usize) -> &Device {
         self.opened[index].device()
     }
@@ -429,7 +431,7 @@ impl Devices {
     }
 }
 
-/// What is written has one mount.
+/// Returns the error that a file which is written can have only one mount.
 fn other_mount(device: &str) -> RunError {
     RunError::new(format_args!(
         "{device}: a file system that is written is mounted once: all jobs on its files need the \
@@ -438,8 +440,8 @@ fn other_mount(device: &str) -> RunError {
     ))
 }
 
-/// Returns the parts of `range` that are in none of `filled`: there an earlier job may have written
-/// what a later one checks.
+/// Returns the parts of `range` that are in none of `filled`. In the others an earlier job may have
+/// written what a later one checks.
 fn gaps(filled: &[Range<u64>], range: Range<u64>) -> Vec<Range<u64>> {
     let mut gaps = vec![range];
     for done in filled {

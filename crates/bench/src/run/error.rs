@@ -38,12 +38,12 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// Creates an error; `message` says what failed, where, and the remedy.
+    /// Creates an error. `message` says what failed, where, and the remedy.
     pub(crate) fn new(message: impl Display) -> Self {
         Self::Failed(message.to_string())
     }
 
-    /// Creates the error that the job named `name` cannot run; `message` says why.
+    /// Creates the error that the job named `name` cannot run. `message` says why.
     pub(crate) fn of_job(name: &str, message: impl Display) -> Self {
         Self::new(format_args!("job {name}: {message}"))
     }

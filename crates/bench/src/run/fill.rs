@@ -1,7 +1,7 @@
 //! Fills memory before it is read, as fio lays out a file before it reads it.
 //!
 //! All pages of a DRAM medium that were never written are the same page of zeroes, which stays in
-//! the cache: reads of them would be faster than any device's.
+//! the cache. Reads of them would be faster than any device's.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicBool;

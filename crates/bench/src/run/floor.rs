@@ -1,4 +1,4 @@
-//! What a device is measured against with `--floor`.
+//! The floor against which `--floor` measures a device.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use meantime_baselines::exchange::{Exchange, ExchangeOptions, Load, OUTSTANDING_
 use meantime_baselines::floor::Floor;
 use meantime_hw::{DmaBuf, HwError};
 
-/// Devices behind TCP.
+/// The scheme of devices behind TCP.
 const TCP_SCHEME: &str = "nvme+tcp:";
 
-/// The largest medium of an exchange over TCP: the device may be larger than our memory, and more
-/// does not make the caches miss more.
+/// The largest medium of an exchange over TCP. The device may be larger than our memory, and a
+/// larger medium does not make the caches miss more.
 const TCP_MEDIUM_MAX: u64 = 1 << 30;
 
-/// Length of a measurement over TCP: a few thousand exchanges.
+/// Length of a measurement over TCP, which has a few thousand exchanges.
 const TCP_TIME: Duration = Duration::from_millis(30);
 
 /// Time until a target that polls on the server's CPU is asleep.
 const PARKED: Duration = Duration::from_millis(4);
 
-/// How a device's floor is measured.
+/// The way in which a device's floor is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FloorKind {
     /// Between two cores.
@@ -45,8 +45,8 @@ impl FloorKind {
         }
     }
 
-    /// The other side's CPU. `ssd_cpu` is that of the device's software SSD, `cpus` are those of
-    /// the job's threads. `None`: they would share the only one.
+    /// Returns the other side's CPU. `ssd_cpu` is that of the device's software SSD, and `cpus` are
+    /// those of the job's threads. Returns `None` if they would share the only one.
     pub(crate) fn cpu(
         self,
         ssd_cpu: Option<usize>,
@@ -86,8 +86,8 @@ impl DeviceFloor {
         Ok(Self::Tcp { exchange, outstanding })
     }
 
-    /// Returns the median time in ns of an exchange of as many bytes as `buf` has; between two
-    /// cores, of `count` of them.
+    /// Returns the median time in ns of an exchange of as many bytes as `buf` has. Between two
+    /// cores it is the median of `count` exchanges.
     pub(crate) fn measure(&mut self, buf: &mut DmaBuf, count: usize) -> Result<f64, HwError> {
         let payload_bytes = buf.len();
         match self {

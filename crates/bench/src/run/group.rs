@@ -1,6 +1,6 @@
 //! Jobs that run at the same time: those of a file up to the next `stonewall`.
 //!
-//! A group has turns like a single job: in a turn of cell i all threads of all its jobs do I/O at
+//! A group has turns like a single job. In a turn of cell i all threads of all its jobs do I/O at
 //! once, each job on its i-th device and with its i-th policy.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use crate::job::Job;
 use crate::memory;
 use crate::plan::{self, JobPlan};
 
-/// The maximum memory of all logs together; a quarter of the available memory if that is less.
+/// The maximum memory of all logs together, or a quarter of the available memory if that is less.
 const LOGS_MAX_BYTES: u64 = 1 << 30;
 
 /// The runtime if neither time nor size is given.
@@ -36,7 +36,7 @@ pub struct Group {
 /// The group's setting for idle CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PmQosSetting {
-    /// No setting, and no mention of it.
+    /// There is no setting, and no mention of it.
     AsIs,
     /// Explicitly none, for comparison with a limit.
     Unlimited,
@@ -44,7 +44,7 @@ pub(crate) enum PmQosSetting {
     Held(u32),
 }
 
-/// A cell of a group: indices into each plan's devices and policies.
+/// A cell of a group, as indices into each plan's devices and policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cell {
     /// Into [`JobPlan::devices`].
@@ -126,7 +126,7 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
             (None, true) => SEED,
             (None, false) => unix_ns(),
         };
-        // Jobs of a file have different seeds, as in fio; the first has that of a single job.
+        // Jobs of a file have different seeds, as in fio. The first one has that of a single job.
         let seed = seed.wrapping_add((at as u64) << 32);
         let begins = job.stonewall || groups.is_empty();
         let scheds = match &job.scheds[..] {
@@ -186,7 +186,7 @@ fn align<T: Clone>(
     Ok(())
 }
 
-/// Checks the shared settings: there is one CPU to compete for, and one machine to be idle.
+/// Checks the shared settings, because there is one CPU to compete for, and one machine to be idle.
 fn check_shared(group: &Group) -> Result<(), RunError> {
     let one_of = |key: &str, differs: &dyn Fn(&Job, &Job) -> bool| {
         for (at, plan) in group.plans.iter().enumerate() {
@@ -212,7 +212,7 @@ fn check_shared(group: &Group) -> Result<(), RunError> {
     })
 }
 
-/// Returns the time since 1970, for seeds that differ from those of earlier runs: blocks that such
+/// Returns the time since 1970, for seeds that differ from those of earlier runs. Blocks that such
 /// a run wrote are then not taken for this one's.
 pub(super) fn unix_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)

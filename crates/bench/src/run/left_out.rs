@@ -1,4 +1,4 @@
-//! Devices that cannot be waited for with a policy: that cell of the comparison is left out, and
+//! Devices that cannot be waited for with a policy. Such a cell of the comparison is left out, and
 //! the report says why. It is an error if no cell of the device remains, or if the policy was
 //! requested and no device of the job supports it.
 

@@ -1,13 +1,13 @@
-//! Data for logs, collected during I/O: each I/O, or averages.
+//! Collects data for logs during I/O: each I/O, or averages.
 //!
-//! Nothing is allocated during I/O: entries without room are counted and left out.
+//! Nothing is allocated during I/O. Entries without room are counted and left out.
 
 use meantime_report::run::{LogEntry, LogRows, LogWindow};
 
 use crate::pattern::Io;
 
-/// The number of further entries whose memory is touched, not only reserved, before a turn: more
-/// than a turn adds.
+/// The number of further entries whose memory is touched, and not only reserved, before a turn. It
+/// is more than a turn adds.
 const AHEAD: usize = 2 << 20;
 
 /// One direction of an open window of averages.
@@ -46,8 +46,8 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Creates an empty log of averages over `avg_ms`, or of each I/O if that is 0, with room for
-    /// `entries_max` of them: all the memory it will need.
+    /// Creates an empty log of averages over `avg_ms`, or of each I/O if that is 0. It has room for
+    /// `entries_max` of them, which is all the memory that it will need.
     pub(crate) fn new(avg_ms: u64, entries_max: usize) -> Self {
         let mut rows = LogRows::default();
         match avg_ms {
@@ -137,7 +137,7 @@ impl Log {
     }
 }
 
-/// Touches reserved pages: otherwise the I/Os that first use them would pay for the page faults.
+/// Touches reserved pages. Otherwise the I/Os that first use them would pay for the page faults.
 fn touch_ahead(list: &mut Vec<LogEntry>) {
     let length = list.len();
     list.resize(list.capacity().min(length + AHEAD), LogEntry::default());

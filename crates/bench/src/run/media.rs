@@ -1,5 +1,5 @@
-//! The files that are devices' media: each is one device's, and what is created for nothing is
-//! removed again.
+//! The files that are devices' media. Each belongs to one device, and a file that was created
+//! without need is removed again.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{RunError, fail};
 
-/// Two names for one file would be two SSDs on one medium.
+/// Refuses two names for one file, which would be two SSDs on one medium.
 pub(super) fn check_files(files: &[(String, PathBuf)]) -> Result<(), RunError> {
     // A file that does not exist yet is identified by its directory.
     let new = |path: &Path| {

@@ -1,4 +1,5 @@
-//! Runs groups of jobs: their devices and policies in turns, the jobs of a turn at the same time.
+//! Runs groups of jobs, with their devices and policies in turns, and the jobs of a turn at the
+//! same time.
 //!
 //! The caller opens [`Devices`], makes [`groups()`] of its jobs, has them checked and gives each to
 //! [`run()`]. The progress display and the competing programs are type parameters.
@@ -72,17 +73,17 @@ use worker::Worker;
 /// How to run groups.
 #[derive(Debug, Clone, Copy)]
 pub struct RunOptions {
-    /// The number of turns of each cell; `None`: as many as fit into its runtime.
+    /// The number of turns of each cell, or `None` for as many as fit into its runtime.
     pub rounds: Option<u32>,
     /// Measure the floor before and after each turn.
     pub floor: bool,
-    /// Ends the run when set; earlier measurements are kept.
+    /// Ends the run when it is set. Earlier measurements are kept.
     pub stop: &'static AtomicBool,
 }
 
 /// The results of a group.
 pub struct GroupOutcome {
-    /// By job, device and policy; without those that did not have a turn.
+    /// The results by job, device and policy, without those that did not have a turn.
     pub results: Vec<JobResult>,
     /// The cache-line times during the run.
     pub rtts: Rtts,
@@ -93,14 +94,14 @@ pub struct GroupOutcome {
 /// A job of the group, and its progress.
 struct JobRun<'a> {
     plan: &'a JobPlan,
-    /// By cell.
+    /// The states by cell.
     states: Vec<CellState>,
     threads: Vec<WorkerThread>,
     turns: Turns,
 }
 
 impl JobRun<'_> {
-    /// Makes all threads execute `order` at the same time; returns the answers, by thread.
+    /// Makes all threads execute `order` at the same time. Returns the answers, by thread.
     fn ask_all<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Worker) -> R + Copy + Send + 'static,
@@ -172,7 +173,7 @@ pub fn run<C: Competitors, P: Progress>(
     };
     run.probe(0)?;
     if group.plans.iter().any(JobPlan::verifies) {
-        // One cell after the other, each completely: they write to the same blocks.
+        // Each cell is run completely before the next, because they write to the same blocks.
         for cell in 0..run.cells.len() {
             while !run.is_stopped() && run.turn(cell)? {}
             run.conclude(cell)?;
@@ -208,7 +209,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         self.options.stop.load(Relaxed)
     }
 
-    /// Concludes the turns of `at`: checks the writes of an unfinished pass, and flushes.
+    /// Concludes the turns of `at`, which checks the writes of an unfinished pass, and flushes.
     fn conclude(&mut self, at: usize) -> Result<(), RunError> {
         for job in 0..self.jobs.len() {
             let run = &self.jobs[job];
@@ -238,7 +239,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         for (number, job) in self.jobs.into_iter().enumerate() {
             let finished = job.ask_all(Worker::finish)?;
             drop(job.threads);
-            // Of each thread, its results by cell.
+            // Each thread has its results by cell.
             let mut totals: Vec<_> = finished.into_iter().map(Vec::into_iter).collect();
             for (at, (cell, state)) in self.cells.iter().zip(job.states).enumerate() {
                 let index = job.plan.devices[cell.device];

@@ -6,7 +6,7 @@ use meantime_completion::Policy;
 
 /// Receives the progress of a run, between turns only.
 pub trait Progress {
-    /// The next jobs begin; they run at the same time.
+    /// Is called when the next jobs begin, which run at the same time.
     fn job(&mut self, name: &str);
     /// A medium is being filled.
     fn filling(&self, uri: &str);
@@ -16,6 +16,6 @@ pub trait Progress {
     fn done(&self, share: f64);
     /// An error occurred, which the run counts.
     fn error(&self, message: impl Display);
-    /// The figures are less than requested; the run goes on.
+    /// Is called when the figures are less than requested. The run continues.
     fn warning(&self, message: impl Display);
 }

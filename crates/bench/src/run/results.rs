@@ -31,13 +31,13 @@ pub struct JobResult {
     pub(crate) settings: Settings,
     /// The cell's index, if other jobs ran at the same time.
     pub(crate) cell: Option<usize>,
-    /// These jobs, by number: the name of each, and its policy.
+    /// The jobs that ran beside this one, by number, each with its name and its policy.
     pub(crate) beside: Vec<(usize, String)>,
     /// Number of threads, including those of jobs that are reported with it.
     pub(crate) numjobs: u32,
     /// The state after all turns.
     pub(crate) state: CellState,
-    /// By thread.
+    /// The totals by thread.
     pub(crate) threads: Vec<Totals>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
     match results.iter_mut().rev().find(reported_with) {
         Some(first) if result.cell.is_some() => {
             first.numjobs += result.numjobs;
-            // Keeps the jobs beside both: neither of the two merged ones.
+            // This keeps the jobs that ran beside both, which are neither of the two merged ones.
             first.beside.retain(|other| result.beside.contains(other));
             first.state.wall_ns = first.state.wall_ns.max(result.state.wall_ns);
             first.state.lost = first.state.lost.take().or(result.state.lost);
@@ -117,8 +117,8 @@ impl JobResult {
             add("verified_blocks", checked.sum::<u64>() as f64);
         }
         if self.alone.is_some() && self.state.competed.at_ns > 0 {
-            // Tu of FAST'12: the share of an I/O's time during which the competitors ran, by their
-            // own clock.
+            // This is Tu of FAST'12: the share of an I/O's time during which the competitors ran,
+            // by their own clock.
             let share_percent = self.state.competed.share_percent();
             add("competitor_share_percent", share_percent);
             if ios > 0 {

@@ -25,13 +25,13 @@ const FIRST_MEAN_NS: u64 = 120_000_000;
 /// The length of a job's turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turns {
-    /// Time to measure each cell; `None`: until all is transferred.
+    /// Time to measure each cell, or `None` to measure until all is transferred.
     pub runtime_ns: Option<u64>,
     /// Maximum length of a turn.
     pub turn_ns: u64,
     /// Maximum number of I/Os per thread in a turn.
     pub turn_ios: u64,
-    /// The number of turns, if time ends the job: turns are counted, since a turn may exceed its
+    /// The number of turns, if time ends the job. Turns are counted, since a turn may exceed its
     /// time.
     pub rounds: Option<u64>,
     /// Total amount of a cell, if that ends it.
@@ -39,9 +39,9 @@ pub(crate) struct Turns {
 }
 
 impl Turns {
-    /// Creates the turns of `plan`; a thread transfers `thread_bytes` if the job ends by amount.
-    /// `longest` is the longest runtime among the jobs that run at the same time: all have turns of
-    /// one length.
+    /// Creates the turns of `plan`. A thread transfers `thread_bytes` if the job ends by amount.
+    /// `longest` is the longest runtime among the jobs that run at the same time, which all have
+    /// turns of one length.
     pub(crate) fn new(
         plan: &JobPlan,
         thread_bytes: Option<u64>,
@@ -57,13 +57,13 @@ impl Turns {
             thread_bytes.map(|bytes| bytes.saturating_mul(u64::from(plan.job.numjobs)));
         let (mut turn_ns, mut turn_ios, mut counted) = (usual_ns, u64::MAX, None);
         match (runtime_ns, thread_bytes) {
-            // By time.
+            // The job ends by time.
             (Some(runtime_ns), None) => {
                 let rounds = rounds.map_or(longest_ns.div_ceil(usual_ns), u64::from).max(least);
                 turn_ns = longest_ns.div_ceil(rounds).max(1);
                 counted = Some(runtime_ns.div_ceil(turn_ns));
             }
-            // By amount.
+            // The job ends by amount.
             (_, Some(bytes)) if rounds.is_some() || floor => {
                 let rounds = rounds.map_or(least, u64::from).max(least);
                 turn_ios = (bytes / plan.job.bs_max_bytes()).div_ceil(rounds).max(1);
@@ -74,7 +74,7 @@ impl Turns {
         Self { runtime_ns, turn_ns, turn_ios, rounds: counted, total_bytes }
     }
 
-    /// Returns the next turn of a cell; `None` if the cell is done.
+    /// Returns the next turn of a cell, or `None` if the cell is done.
     pub(crate) fn next(&self, cell: &CellState, warm_up_ns: u64) -> Option<Visit> {
         if cell.finished || cell.lost.is_some() {
             return None;
@@ -117,7 +117,7 @@ impl Turns {
 pub(crate) struct CellState {
     /// Measured time.
     pub wall_ns: u64,
-    /// Time to read back passes, which is a part of the job's runtime: small passes over a large
+    /// Time to read back passes, which is a part of the job's runtime. Small passes over a large
     /// range take much longer to check than to write.
     pub checked_ns: u64,
     /// Bytes transferred.
@@ -128,17 +128,17 @@ pub(crate) struct CellState {
     pub finished: bool,
     /// Why its device takes no more I/O, if so.
     pub lost: Option<String>,
-    /// What the file system counted, of a file.
+    /// The counts of the file system, if the target is a file.
     pub file_counts: FileCounts,
-    /// Energy of the processors in its turns, in µJ; `None` where it is not known.
+    /// Energy of the processors in its turns, in µJ, or `None` where it is not known.
     pub energy_uj: Option<f64>,
     /// Floors.
     pub floors_ns: Vec<f64>,
     /// The work of a competing program meanwhile.
     pub competed: Sample,
-    /// By turn: the mean latency of its first thread; 0 without I/O.
+    /// The mean latency of its first thread by turn, which is 0 without I/O.
     pub means_ns: Vec<f64>,
-    /// By turn: its median latency over the floor around it.
+    /// Its median latency over the floor around it, by turn.
     pub ratios: Vec<f64>,
     /// Failures reported already.
     pub reported: Reported,
@@ -217,7 +217,7 @@ impl Rtts {
     }
 }
 
-/// Returns minimum and maximum; `None` without values.
+/// Returns the minimum and the maximum, or `None` without values.
 pub(crate) fn spread(values: &[f64]) -> Option<(f64, f64)> {
     let least = values.iter().copied().reduce(f64::min)?;
     Some((least, values.iter().copied().reduce(f64::max)?))

@@ -1,12 +1,12 @@
-//! Latency and rates over time: a bounded list of windows over a cell's measured time.
+//! Latency and rates over time, as a bounded list of windows over a cell's measured time.
 //!
-//! Recording is a comparison and a few additions; a window's histogram has eight steps an octave.
+//! Recording is a comparison and a few additions. A window's histogram has eight steps an octave.
 
 use meantime_report::run::{Rates, SeriesPoint};
 
 use crate::pattern::Io;
 
-/// The maximum number of windows of a series. Beyond that, neighbours are merged.
+/// The maximum number of windows of a series. Beyond that, neighbors are merged.
 pub(super) const WINDOWS_MAX: usize = 500;
 
 /// The initial width of windows.
@@ -16,7 +16,7 @@ const WIDTH_NS: u64 = 1_000_000;
 /// fio's 500 ms.
 const SAMPLE_NS: u64 = 512 * WIDTH_NS;
 
-/// Steps of a window's histogram: up to 17 s.
+/// Steps of a window's histogram, which reach up to 17 s.
 const STEPS: usize = 256;
 
 /// I/Os and bytes of each direction.
@@ -67,10 +67,10 @@ impl Window {
     }
 }
 
-/// Returns the step of a latency: eight steps an octave.
+/// Returns the step of a latency. There are eight steps an octave.
 #[inline(always)]
 fn step_of(ns: u64) -> usize {
-    // Below 8 each value is a step; eight is the smallest value in an octave.
+    // Below 8 each value is a step, and eight is the smallest value in an octave.
     let octave = (ns | 8).ilog2();
     let in_octave = (ns >> (octave - 3)) & 15;
     ((u64::from(octave) - 3) * 8 + in_octave).min(STEPS as u64 - 1) as usize
@@ -92,7 +92,7 @@ pub(crate) struct Series {
     /// Index of `windows[0]` in the cell's time.
     first: u64,
     windows: Vec<Window>,
-    /// Not yet added to the last window: it is found without a search.
+    /// The window that is not yet added to the last one. It is found without a search.
     open: Window,
     /// The clock when the cell's time was 0, in this turn.
     zero_ns: i128,
@@ -129,7 +129,7 @@ impl Series {
         self.end_ns = 0;
     }
 
-    /// Discards everything: the cell's time begins again.
+    /// Discards everything, because the cell's time begins again.
     pub(crate) fn reset(&mut self) {
         self.windows.clear();
         self.open = Window::EMPTY;

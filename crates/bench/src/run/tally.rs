@@ -89,7 +89,7 @@ impl Tally {
         self.directions.iter().map(|stats| stats.bytes).sum()
     }
 
-    /// Returns the mean latency of all directions in ns; 0 without any.
+    /// Returns the mean latency of all directions in ns, or 0 without any.
     pub(crate) fn mean_ns(&self) -> f64 {
         let of = |stats: &DirStats| stats.lat.mean_ns() * stats.ios as f64;
         self.directions.iter().map(of).sum::<f64>() / self.ios().max(1) as f64

@@ -21,7 +21,7 @@ pub struct Wanted {
     pub file: Option<(std::path::PathBuf, HowUsed)>,
 }
 
-/// How a file is used.
+/// The use of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HowUsed {
     /// Whether to bypass the page cache.
@@ -34,14 +34,14 @@ pub struct HowUsed {
     pub advice: Advice,
     /// Whether to time what reads could leave for the gap.
     pub times_deferrable: bool,
-    /// How it is written, if it is.
+    /// The options for writing it, if it is written.
     pub written: Option<HowWritten>,
 }
 
-/// How a file is written.
+/// The options for writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HowWritten {
-    /// How its file system is mounted.
+    /// The options for mounting its file system.
     pub mount: MountedToWrite,
     /// Whether a flush makes durable only the data, and the metadata needed to find them.
     pub data_only: bool,
@@ -49,14 +49,14 @@ pub struct HowWritten {
     pub grows_to_bytes: u64,
 }
 
-/// How a file system is mounted for writing. That holds for all its files in a run.
+/// The options for mounting a file system for writing. They apply to all its files in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MountedToWrite {
     /// The waits of a commit that are moved from their classic places.
     pub commit_overlap: CommitOverlap,
     /// Whether there are fast commits.
     pub fast_commit: bool,
-    /// How commits and writebacks wait.
+    /// The policy by which commits and writebacks wait.
     pub policy: Policy,
 }
 
@@ -76,7 +76,7 @@ pub(crate) enum Target {
 }
 
 /// A thread's channel to a target. The loop is chosen by its kind, once for each turn.
-// There are few, and each lives long: the unused space does no harm.
+// There are few of these, and each lives long, so the unused space does no harm.
 #[allow(clippy::large_enum_variant)]
 pub(crate) enum TargetChannel {
     /// To a device.
@@ -94,7 +94,7 @@ impl Target {
         }
     }
 
-    /// Checks that its I/O can be waited for with `policy`.
+    /// Checks that its I/O can wait by `policy`.
     ///
     /// # Errors
     /// Returns [`ChannelError::Policy`], with the reason.
@@ -108,7 +108,7 @@ impl Target {
     /// Creates a channel for one thread.
     ///
     /// # Errors
-    /// As [`BlockDevice::channel`].
+    /// Returns [`ChannelError`] if the device cannot open another channel with these options.
     pub(crate) fn channel(&self, options: &ChannelOptions) -> Result<TargetChannel, ChannelError> {
         Ok(match self {
             Self::Device(device) => TargetChannel::Device(device.channel(options)?),
@@ -153,7 +153,7 @@ impl TargetChannel {
         }
     }
 
-    /// Returns the driver's counters; empty for a file.
+    /// Returns the driver's counters, which are empty for a file.
     pub(crate) fn counters(&self) -> ChannelCounters {
         match self {
             Self::Device(channel) => channel.counters(),

@@ -37,9 +37,9 @@ enum Wrong {
 struct Faulty {
     inner: NvmeChannel,
     wrong: Wrong,
-    /// By `user_data`: the LBA in flight.
+    /// The LBA in flight by `user_data`.
     lbas: Vec<u64>,
-    /// The requests: operation, FUA, and the number in flight.
+    /// The requests, each with its operation, FUA, and the number in flight.
     sent: Vec<(Op, bool, usize)>,
     sent_lbas: Vec<u64>,
 }
@@ -294,7 +294,7 @@ fn a_device_that_is_gone_ends_the_job() {
 fn what_the_channel_refuses_ends_the_job() {
     let device = device();
     let mut channel = faulty(&device, 1, Wrong::Nothing);
-    // Beyond the end: the channel refuses it; a checked job never gets there.
+    // This is beyond the end, which the channel refuses. A checked job never gets there.
     let mut plain = Pattern::new(PatternSpec { offset_bytes: 1 << 20, ..spec(100, None) });
     let (ended, tally, _) = drive(&mut channel, &mut plain, NO_LIMIT);
     assert!(matches!(ended, Ended::Lost(why) if why.contains("beyond the namespace")));
@@ -337,7 +337,7 @@ fn shaped(depth: u16, keys: &[(&str, &str)], limit: Limit) -> (Vec<(Op, bool, us
 #[test]
 fn a_flush_comes_alone_after_so_many_writes() {
     for depth in [1, 16] {
-        // For any division into turns.
+        // The result is the same for any division into turns.
         for max_ios in [u64::MAX, 7, 1] {
             let (sent, tally) =
                 shaped(depth, &[("fsync", "10"), ("sync", "dsync")], Limit { max_ios, ..NO_LIMIT });
@@ -393,7 +393,7 @@ fn a_rate_is_not_exceeded() {
 #[test]
 fn time_up_in_a_pause_loses_no_io() {
     let clock = Clock::real();
-    // The turn ends before the second I/O is due; the job continues in the next.
+    // The turn ends before the second I/O is due, and the job continues in the next one.
     let job = job(&[("rw", "randwrite"), ("rate_iops", "5")]);
     let mut shape = Shape::of(&job, 1).unwrap();
     let device = device();
@@ -422,7 +422,8 @@ fn time_up_in_a_pause_loses_no_io() {
     assert_eq!(lbas.len(), 3);
 }
 
-/// Writes whose buffers take long to fill: the stop flag is set when `left` have been filled.
+/// Writes whose buffers take long to fill. The stop flag is set when `left` of them have been
+/// filled.
 struct Slow<'a> {
     writes: Pattern,
     left: usize,

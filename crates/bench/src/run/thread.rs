@@ -50,7 +50,7 @@ impl WorkerThread {
         Ok(started)
     }
 
-    /// Makes the thread execute `order`; the answer comes when it is done.
+    /// Makes the thread execute `order`. The answer comes when it is done.
     pub(crate) fn ask<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Worker) -> R + Send + 'static,

@@ -18,7 +18,7 @@ use super::worker::{PARK_PAUSE, Visit, VisitReport, WARM_UP_NS};
 use super::{JobRun, Run};
 use crate::competitor::Competitors;
 
-/// Length of a measurement of the floor. Below that, cold page tables distort it.
+/// Length of a measurement of the floor. A shorter one is distorted by cold page tables.
 const FLOOR_NS: u64 = 10_000_000;
 
 /// Time for which the competing program runs alone, once a turn.
@@ -36,7 +36,7 @@ impl JobRun<'_> {
         by_time && self.states[cell].lost.is_none()
     }
 
-    /// Returns the next turn of `cell`; `None` if it is done.
+    /// Returns the next turn of `cell`, or `None` if it is done.
     fn next(&self, at: usize, cell: Cell) -> Option<Visit> {
         let first = self.states[at].turns == 0;
         let learns = self.policy(cell).learns();
@@ -70,7 +70,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 rival.programs.sample()
             });
             let counts_before = self.file_counts(at, &visits);
-            // A turn has a warm-up that is not measured: power is taken, over all of it.
+            // A turn has a warm-up that is not measured, so power is measured over all of it.
             let meter = self.energy.as_ref();
             let powered = meter.and_then(|meter| Some((meter.read()?, Instant::now())));
             let reports = hold(cell.pm_qos).and_then(|_held| self.visit(at, &visits));
@@ -102,7 +102,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             self.rtts.disturbed += u64::from(moved);
             let wall_ns =
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
-            // (Whose energy it is, is not known if several jobs ran.)
+            // (If several jobs ran, it is not known whose energy it is.)
             let energy_uj = microwatts
                 .zip(wall_ns)
                 .filter(|_| reports.len() == 1)
@@ -164,8 +164,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         answers.collect()
     }
 
-    /// Returns whether to repeat the turn: a bounded number of times, since some machines are never
-    /// quiet.
+    /// Returns whether to repeat the turn. It is repeated a bounded number of times, since some
+    /// machines are never quiet.
     fn may_repeat(&mut self, at: usize, visits: &[(usize, Visit)]) -> bool {
         let all = visits.iter().all(|(job, _)| self.jobs[*job].is_repeatable(at));
         let may = all && !self.is_stopped() && self.repeats_left > 0;
@@ -212,7 +212,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             return Ok(None);
         }
         let bytes = self.group.plans[0].job.bs_max_bytes();
-        // A rough estimate of one exchange: half a microsecond, and 8 GB/s.
+        // This is a rough estimate of one exchange: half a microsecond, and 8 GB/s.
         let count = (FLOOR_NS / (500 + bytes / 8)).max(200) as usize;
         received(
             &self.jobs[0].threads[0]

@@ -42,7 +42,7 @@ pub(crate) enum Work {
 pub(crate) struct Task {
     /// The work.
     pub work: Work,
-    /// Work for unrecorded I/O; separate, so that it takes nothing from `work`.
+    /// Work for unrecorded I/O. It is separate, so that it takes nothing from `work`.
     pub warm_up: Work,
     /// The shape, if not as fast as possible.
     pub shape: Option<Shape>,
@@ -125,7 +125,7 @@ impl Visited {
         }
     }
 
-    /// Runs a turn: unrecorded I/O, then the measurement.
+    /// Runs a turn, with unrecorded I/O first, and then the measurement.
     fn visit<C: BlockChannel>(
         &mut self,
         channel: &mut C,
@@ -248,7 +248,7 @@ impl Visited {
     }
 }
 
-/// Runs the loop for the kind of work: chosen here, outside the loop.
+/// Runs the loop for the kind of work, which is chosen here, outside the loop.
 fn run<C: BlockChannel, R: Record>(
     engine: &mut Engine<'_, C>,
     work: &mut Work,
@@ -301,7 +301,7 @@ pub(crate) struct VisitReport {
     pub bytes: u64,
     /// Their median latency.
     pub median_ns: u64,
-    /// Their mean latency; 0 without any.
+    /// Their mean latency, which is 0 without any.
     pub mean_ns: f64,
     /// Whether all is transferred.
     pub finished: bool,
@@ -330,16 +330,16 @@ pub(crate) struct Totals {
 
 /// The state of a thread of a job.
 pub(crate) struct Worker {
-    /// By device and policy.
+    /// The work by device and policy.
     pub cells: Vec<CellWork>,
     /// Buffers by device.
     pub slots: Vec<Slots>,
-    /// The floors, by device; in the first thread only.
+    /// The floors by device. Only the first thread has them.
     pub floors: Vec<DeviceFloor>,
     clock: Clock,
 }
 
-/// `$body` with a channel of its own kind: the only place that distinguishes the kinds. The loop
+/// Runs `$body` with a channel of its own kind. Only this macro distinguishes the kinds. The loop
 /// inside is compiled for each.
 macro_rules! of_kind {
     ($channel:ident => $body:expr) => {

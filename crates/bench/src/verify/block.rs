@@ -11,8 +11,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"MTVERIF2");
 
 /// Length of the header at the beginning of each block.
 ///
-/// All numbers little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4),
-/// digest of the payload (32, filled with zeroes), CRC-32C of the 68 bytes before (4).
+/// All numbers are little-endian: magic (8), offset in bytes (8), number (8), seed (8), length (4),
+/// digest of the payload (32, filled with zeroes), and CRC-32C of the 68 bytes before (4).
 pub(super) const HEADER_BYTES: usize = CRC_AT + 4;
 
 const DIGEST_AT: usize = 36;
@@ -29,7 +29,7 @@ pub(super) struct Stamp {
     pub seed: u64,
     /// The method of the payload's digest.
     pub method: Verify,
-    /// Another job wrote the block: seed and number may differ.
+    /// Whether another job wrote the block, so that seed and number may differ.
     pub is_foreign: bool,
 }
 
@@ -61,7 +61,7 @@ impl Rules {
         self.interval_bytes.unwrap_or(block.len()).min(block.len())
     }
 
-    /// Fills `block` for `stamp`: each of its intervals has a header.
+    /// Fills `block` for `stamp`. Each of its intervals has a header.
     pub(super) fn fill(&self, block: &mut [u8], stamp: Stamp) {
         let interval_bytes = self.interval_bytes(block);
         let has_header = self.method != Verify::Pattern;
@@ -80,8 +80,8 @@ impl Rules {
         }
     }
 
-    /// Checks that `block` has the content that [`Rules::fill`] writes for `stamp`; else returns
-    /// the first interval that differs.
+    /// Checks that `block` has the content that [`Rules::fill`] writes for `stamp`. Otherwise
+    /// returns the first interval that differs.
     pub(super) fn check(&self, block: &[u8], stamp: Stamp) -> Result<(), (Stamp, usize, Mismatch)> {
         let interval_bytes = self.interval_bytes(block);
         let header_bytes = if self.method == Verify::Pattern { 0 } else { HEADER_BYTES };
@@ -111,9 +111,9 @@ impl Rules {
 pub(super) enum Mismatch {
     /// All zeroes.
     Zeroes,
-    /// No header.
+    /// There is no header.
     Magic(u64),
-    /// The header's checksum: computed, found.
+    /// The header's checksum is wrong. The fields are the computed one and the one found.
     Header(u32, u32),
     /// A block of another place.
     Offset(u64),
@@ -123,9 +123,10 @@ pub(super) enum Mismatch {
     Seed(u64),
     /// Another write to this place.
     Number(u64),
-    /// The payload's digest: computed, found.
+    /// The payload's digest is wrong. The fields are the computed one and the one found.
     Payload([u8; DIGEST_BYTES], [u8; DIGEST_BYTES]),
-    /// A byte of the payload differs from the pattern: place, expected byte, actual byte.
+    /// A byte of the payload differs from the pattern. The fields are the place, the expected byte
+    /// and the actual byte.
     Pattern(usize, u8, u8),
 }
 
@@ -229,8 +230,8 @@ impl fmt::Display for Report {
 /// The expected number of a block that another job wrote.
 pub(super) const FOREIGN: u64 = u64::MAX;
 
-/// Corrupts a buffer before a read: it may hold the same block from an earlier read or write, and
-/// data that the device does not transfer must not be taken for the block.
+/// Corrupts a buffer before a read. The buffer may hold the same block from an earlier read or
+/// write, and data that the device does not transfer must not be taken for the block.
 pub(super) fn corrupt(buf: &mut [u8], rules: &Rules) {
     if rules.method == Verify::Pattern {
         buf.iter_mut().for_each(|byte| *byte = !*byte);
@@ -311,8 +312,8 @@ mod tests {
             rules.fill(&mut block, stamp);
             assert_eq!(rules.check(&block, stamp), Ok(()), "{verify}");
             for at in 0..2048 {
-                // As in fio, counted from the block's beginning, regardless of headers that cover
-                // it.
+                // As in fio, the offset is counted from the block's beginning, regardless of
+                // headers that cover it.
                 if at % 512 >= header {
                     assert_eq!(usize::from(block[at]), 1 + at % 3, "{verify}, {at}");
                 }

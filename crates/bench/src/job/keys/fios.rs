@@ -9,9 +9,9 @@
 pub(in crate::job) enum Accepts {
     /// Any value, or none.
     Any,
-    /// Any value; it is required.
+    /// Any value is accepted. A value is required.
     AnyValue,
-    /// Only these, since another value would ask for an effect.
+    /// Only these values are accepted, since another value would ask for an effect.
     Only(&'static [&'static str]),
     /// fio's engines that do block I/O, as we do.
     Engine,

@@ -83,7 +83,7 @@ const BS: Field = Field {
     reset: |job, plain| {
         (job.bs_read_bytes, job.bs_write_bytes) = (plain.bs_read_bytes, plain.bs_write_bytes);
     },
-    // A size that is set contradicts the other keys of sizes, even with the default value.
+    // A size that is set contradicts the other keys of sizes, even if it is the default value.
     differs: |_, _| true,
     takes: |_| "a size such as 4k, or read and write sizes such as 4k,8k".to_owned(),
 };

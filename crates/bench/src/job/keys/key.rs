@@ -17,7 +17,7 @@ pub(in crate::job) struct Key {
     pub help: &'static str,
     /// Its meaning without `=value`, if it may stand alone.
     pub(super) alone: Option<&'static str>,
-    /// The jobs that it applies to; elsewhere it has no effect.
+    /// The jobs to which it applies. For other jobs it has no effect.
     pub(in crate::job) applies: &'static [Applies],
     /// Whether it is an error elsewhere, unless `[global]` sets it.
     pub(super) is_strict: bool,
@@ -32,7 +32,7 @@ pub(in crate::job) enum Default {
     None,
     /// The same as this value.
     Is(&'static str),
-    /// As described by the text.
+    /// The default has the meaning that the text describes.
     Means(&'static str),
 }
 
@@ -49,7 +49,7 @@ pub(super) use Applies::{If, With};
 /// A condition that a key applies under.
 pub(in crate::job) struct Condition {
     pub(super) is_met: fn(&Job) -> bool,
-    /// Text that it is not met; `{rw}` is the job's.
+    /// The message that the condition is not met. `{rw}` stands for the job's value.
     pub(super) unmet: &'static str,
     /// Description of the condition.
     #[cfg_attr(not(test), expect(dead_code, reason = "for the manual, which a test writes"))]

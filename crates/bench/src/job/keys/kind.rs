@@ -29,7 +29,7 @@ pub(in crate::job) struct Field {
     pub reset: fn(&mut Job, &Job),
     /// Whether the value differs from another job's.
     pub differs: fn(&Job, &Job) -> bool,
-    /// Describes the accepted texts; any job will do.
+    /// Describes the accepted texts. Any job can be passed.
     pub takes: fn(&Job) -> String,
 }
 
@@ -50,7 +50,7 @@ macro_rules! field {
 }
 pub(super) use field;
 
-/// Describes the texts that a kind accepts; the value selects the type of number.
+/// Describes the texts that a kind accepts. The value selects the type of number.
 pub(super) fn takes<K: Kind>(kind: &K, _: &K::Value) -> String {
     kind.takes()
 }
@@ -119,7 +119,7 @@ impl<T: Copy> Kind for Words<T> {
     }
 }
 
-/// A kind that only one or two keys have: its description, and its parser.
+/// A kind that only one or two keys have, with its description and its parser.
 pub(super) struct By<T>(pub &'static str, pub fn(&str) -> Result<T, Why>);
 
 impl<T> Kind for By<T> {
@@ -151,10 +151,10 @@ impl<T> Kind for Noted<T> {
 
 /// A boolean.
 pub(super) const FLAG: By<bool> = By("1 or 0", value::boolean);
-/// fio's time: a number without a unit is in seconds.
+/// The kind of fio's time, for which a number without a unit is in seconds.
 pub(super) const SECONDS: By<Duration> =
     By("a time such as 2 (seconds) or 500ms", |text| value::time_in(text, 1_000_000));
-/// fio's short time: a number without a unit is in microseconds.
+/// The kind of fio's short time, for which a number without a unit is in microseconds.
 pub(super) const MICROSECONDS: By<Duration> =
     By("a time such as 10 (microseconds) or 1ms", |text| value::time_in(text, 1));
 /// Bytes, in whole sectors.
@@ -175,7 +175,7 @@ const EXTENT: &str = "a size such as 1g or 20%";
 
 /// A value that may be absent.
 pub(super) struct Opt<K>(pub K);
-/// Like [`Opt`]; 0 is absent, too.
+/// Like [`Opt`], but 0 is absent, too.
 pub(super) struct Unless0<K>(pub K);
 
 impl<K: Kind> Kind for Opt<K> {

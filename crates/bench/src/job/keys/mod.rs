@@ -1,4 +1,4 @@
-//! The keys: the entry of each is the source of parsing, `--help` and docs/fio.md.
+//! The keys. The entry of each is the source of parsing, `--help` and docs/fio.md.
 //!
 //! An entry is a [`key`] with its [`kind`] of value. Those of the implemented keys are in [`io`],
 //! [`course`] and [`cpu`], by subject, and together in the [`table`], which writes the lists of

@@ -1,4 +1,4 @@
-//! Sets a key: the only place that looks keys up.
+//! Sets a key. Only this module looks keys up.
 
 use std::fmt;
 
@@ -25,7 +25,7 @@ pub enum Note {
 pub struct Ignored {
     /// Its name.
     pub key: &'static str,
-    /// Why it has no effect; many keys share a reason.
+    /// The reason why it has no effect. Many keys share a reason.
     pub why: &'static str,
 }
 
@@ -50,7 +50,7 @@ impl Ignored {
 }
 
 impl Job {
-    /// Sets `key` to `value` (`None`: the key stood alone). This is the only place that knows the
+    /// Sets `key` to `value`, which is `None` if the key stood alone. Only this function knows the
     /// keys.
     ///
     /// The caller shows a returned note: the key has no effect, or there is a remark on its value.
@@ -116,7 +116,8 @@ impl Job {
         self.set_keys.push(SetKey { key: name, value, origin, inherited: false });
     }
 
-    /// Returns the job at the beginning of a section: everything set is from `[global]`.
+    /// Returns the job at the beginning of a section, where everything that is set comes from
+    /// `[global]`.
     pub(in crate::job) fn inherit(&self, name: String) -> Job {
         let mut job = Job { name, ..self.clone() };
         job.set_keys.iter_mut().for_each(|set| set.inherited = true);
@@ -159,7 +160,7 @@ fn ignored(key: &str, value: Option<&str>, origin: &Origin) -> Result<Ignored, J
     }
 }
 
-/// Returns why `engine`, one of fio's, differs from a job here; `None` if it does the same.
+/// Returns why `engine`, one of fio's, differs from a job here, or `None` if it does the same.
 fn engine_refusal(engine: &str) -> Option<String> {
     if fios::find(BLOCK_ENGINES, engine).is_some() {
         return None;
@@ -179,7 +180,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     built.chain(IGNORED.iter().flat_map(|(group, ..)| fios::names(group)))
 }
 
-/// Returns the name of a key, ours or fio's, as in the table: `time-based` is `time_based`.
+/// Returns the name of a key, ours or fio's, as in the table, so that `time-based` is `time_based`.
 pub fn known_key(key: &str) -> Option<&'static str> {
     let refused = REFUSED.iter().flat_map(|(group, _)| fios::names(group));
     let key = key.replace('-', "_");

@@ -1,8 +1,9 @@
-//! Every job ends: each pair of the keys that shape a job's course, under the stepped SSD's clock,
-//! once until its runtime is over and once until the stop flag is set, each at another moment.
+//! Tests that every job ends. Each pair of the keys that shape a job's course runs under the
+//! stepped SSD's clock, once until its runtime is over and once until the stop flag is set, each at
+//! another moment.
 //!
-//! Time is virtual, and a loop that does not look is found by the readings of the clock that it
-//! goes on for: nothing here depends on how fast the machine is.
+//! Time is virtual, and a loop that does not check for the end is found by the number of readings
+//! of the clock for which it continues. Nothing here depends on how fast the machine is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,8 +26,8 @@ use crate::run::checks::check_ranges;
 use crate::run::group::{Group, groups};
 use crate::run::schedule::{CellState, Turns, nanos, warm_up_ns};
 
-/// Settings: a key and its value, and others that it needs. What shapes a course is here, or in
-/// [`ELSEWHERE`].
+/// The settings: a key and its value, and others that it needs. A key that shapes a course is here,
+/// or in [`ELSEWHERE`].
 const SETTINGS: &[&[(&str, &str)]] = &[
     &[("rw", "write")],
     &[("rw", "randread")],
@@ -73,28 +74,29 @@ const SETTINGS: &[&[(&str, &str)]] = &[
 /// Keys of the same subjects that no thread of a job sees.
 const ELSEWHERE: &[&str] = &["runtime", "numjobs", "rwmixwrite"];
 
-/// What a job is without them: writes, deep enough for a flush before the depth is reached.
+/// The job without these settings: it writes, deep enough for a flush before the depth is reached.
 const PLAIN: [(&str, &str); 2] = [("rw", "randwrite"), ("iodepth", "4")];
 
-/// By how much a reading of the clock moves it: some ten of them are an I/O.
+/// The time by which a reading of the clock moves it. An I/O takes about ten readings.
 const TICK_NS: u64 = 5_000;
 
 const RUNTIME: &str = "3ms";
 
-/// What may follow the end: all of the range is read back, and what was in flight is waited for. An
-/// I/O takes some ten readings alone, and three among others.
+/// The number of readings that may follow the end: all of the range is read back, and the job waits
+/// for what was in flight. An I/O takes about ten readings alone, and three among others.
 const READINGS_AFTER_END: u64 = 2_000;
 
-/// What may follow the stop flag: the rest of a nap, and what was in flight.
+/// The number of readings that may follow the stop flag, for the rest of a nap, and for what was in
+/// flight.
 const READINGS_AFTER_STOP: u64 = 1_000;
 const NS_AFTER_STOP: u64 = 60_000_000;
 
-/// When a job is to end.
+/// The event at which a job is to end.
 #[derive(Debug, Clone, Copy)]
 enum End {
     /// After its runtime.
     Runtime,
-    /// When the stop flag is set, at this reading of the clock.
+    /// The job ends when the stop flag is set, at this reading of the clock.
     Stop(u64),
 }
 
@@ -132,7 +134,7 @@ impl Rig {
                 }
             };
             late += u64::from(now_ns > due_ns || stop.load(Ordering::Relaxed));
-            // Once: the channel's end reads the clock as well.
+            // This is checked once, because the channel's end reads the clock as well.
             assert!(late != most, "{what}: goes on after {end:?}");
         });
         set_ns
