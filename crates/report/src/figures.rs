@@ -1,6 +1,7 @@
 //! Figures as text: bytes and times as people write them.
 
-/// Formats `4096` as `4 KiB`, `268435456` as `256 MiB`; in bytes where no unit divides the figure.
+/// Formats `4096` as `4 KiB` and `268435456` as `256 MiB`. Figures that no unit divides stay in
+/// bytes.
 pub fn bytes(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let Some((shift, unit)) = units.into_iter().find(|(shift, _)| bytes >> shift > 0) else {
@@ -94,7 +95,7 @@ pub fn grouped(count: f64) -> String {
     groups.collect::<Vec<_>>().join(",")
 }
 
-/// Returns the median; `None` without values.
+/// Returns the median, or `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

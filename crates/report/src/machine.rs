@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Returns a fact as text; `None` for what is a list or has parts.
+/// Returns a fact as text, or `None` if it is a list or has parts.
 pub(crate) fn fact(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

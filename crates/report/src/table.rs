@@ -12,7 +12,7 @@ use crate::plot::Mark;
 /// A line only below the header.
 const PRESET: &str = "     ═             ";
 
-/// A column: how it is named, and what it shows of a `T`.
+/// A column: its name, and what it shows of a `T`.
 pub(crate) struct Column<T> {
     head: Head,
     figure: fn(&T) -> Option<Cell>,
@@ -23,7 +23,7 @@ pub(crate) struct Column<T> {
 /// Which of two figures is better: `f64::min` or `f64::max`.
 type Best = fn(f64, f64) -> f64;
 
-/// A line for each heading with its unit: what it means.
+/// The meaning of each heading with its unit, one per line.
 const EXPLAINED: &str = include_str!("../templates/headings.txt");
 
 /// Returns a column. It is in a table only if one of its rows has a figure for it.
@@ -82,7 +82,7 @@ pub(crate) struct Group {
     pub rows: Vec<Row>,
 }
 
-/// What the rows below have in common, such as their device.
+/// A title row for what the rows below have in common, such as their device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Title {
     pub name: String,
@@ -114,7 +114,7 @@ pub(crate) struct Cell {
     pub bar: Option<String>,
     pub text: String,
     pub unit: String,
-    /// What `text` says, if it can be compared.
+    /// The value behind `text`, if it can be compared.
     pub value: Option<f64>,
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn iops(value: f64) -> Cell {
     Cell { value: Some(value), ..figures::iops(value).into() }
 }
 
-/// Returns a figure with so many decimals.
+/// Returns a figure with `DIGITS` decimals.
 pub(crate) fn decimals<const DIGITS: usize>(value: f64) -> Cell {
     Cell { value: Some(value), ..format!("{value:.DIGITS$}").into() }
 }

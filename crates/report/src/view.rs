@@ -1,10 +1,11 @@
-//! The parts of pages that are no tables: figures and legends; and pages of others.
+//! The parts of pages other than tables: figures and legends; and the frame of pages of other
+//! crates.
 
 use askama::Template;
 
 use crate::plot::{Chart, Mark};
 
-/// What plots show.
+/// The kind of content that plots show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The share of I/Os that took no longer.
@@ -24,7 +25,7 @@ pub(crate) enum Kind {
 #[template(path = "figure.html")]
 pub(crate) struct Figure {
     pub kind: Kind,
-    /// Spans the page; the panels then have names.
+    /// Whether it spans the page. Its panels then have names.
     pub wide: bool,
     /// Whether nothing is known of some curves but a few points.
     pub is_coarse: bool,
@@ -56,7 +57,7 @@ struct Framed<'a> {
     main: &'a str,
 }
 
-/// Returns a page, which is one file, with `main` inside. That is HTML; the rest is escaped.
+/// Returns a page as one file with `main` inside. `main` is HTML; the rest is escaped.
 pub fn framed(generator: &str, title: &str, class: &str, main: &str) -> String {
     render(&Framed { generator, title, class, main })
 }

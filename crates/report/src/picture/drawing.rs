@@ -13,7 +13,7 @@ use crate::view::Legend;
 /// Space between groups of bars, as a share of a group.
 const GAP: f64 = 0.25;
 
-/// Draws a picture, with its legend; `None` without figures.
+/// Draws a picture with its legend. Returns `None` without figures.
 pub(super) fn draw(title: &str, picture: &Picture) -> Option<(Legend, Chart)> {
     let Picture { form, unit, series, curves } = picture;
     match form {
@@ -121,7 +121,7 @@ fn bars(title: &str, unit: Unit, series: &[Series], stacked: bool) -> (Legend, C
             let left = at as f64 + GAP / 2.0 + width * nth as f64;
             (left, left + width * 0.9)
         };
-        // What lies below the next part of the stacks: ours, the document's.
+        // The height of the stacks below the next part: ours, the document's.
         let mut below = [0.0, 0.0];
         for (nth, figure) in one.figures.iter().enumerate() {
             let colour = Style::of(&names, &figure.name).colour();

@@ -56,12 +56,12 @@ impl Unit {
     }
 }
 
-/// How far the figures behind a median are apart.
+/// The spread of the figures behind a median.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spread {
     /// The ends of its whisker.
     pub ends: (f64, f64),
-    /// What the table says.
+    /// The text in the table.
     pub text: String,
 }
 
@@ -72,7 +72,7 @@ pub struct Figure {
     pub name: String,
     /// The median of the repetitions.
     pub here: Option<f64>,
-    /// How far the figures behind it are apart.
+    /// The spread of the figures behind it.
     pub spread: Option<Spread>,
     /// The document's.
     pub there: Option<f64>,
@@ -111,7 +111,7 @@ pub enum Form {
     Bars,
     /// Bars made of parts.
     Stacks,
-    /// Lines over numbers: the axis' title, and whether it is logarithmic.
+    /// Lines over numbers, with the axis' title and whether the axis is logarithmic.
     Lines(String, bool),
     /// Shares of I/Os that take longer than a time.
     Exceedance,

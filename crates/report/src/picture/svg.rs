@@ -11,7 +11,7 @@ const GAP: f64 = 20.0;
 /// The height of a line of text.
 const LINE: f64 = 18.0;
 
-/// Texts, samples and plots; each of these with its left upper corner.
+/// The texts, samples and plots of a picture, each with its upper left corner.
 #[derive(Default, Template)]
 #[template(path = "picture.svg")]
 struct Svg {

@@ -16,12 +16,12 @@ fn columns<'a>() -> Vec<Column<WithUnit<'a>>> {
 }
 
 impl Picture {
-    /// Returns the HTML of the plot with its legend; `None` without figures.
+    /// Returns the HTML of the plot with its legend, or `None` without figures.
     pub fn plot(&self, title: &str) -> Option<String> {
         drawing::draw(title, self).map(|(legend, plot)| format!("{legend}\n{plot}"))
     }
 
-    /// Returns the HTML of a table of the figures; `None` without figures.
+    /// Returns the HTML of a table of the figures, or `None` without figures.
     pub fn table(&self, title: &str) -> Option<String> {
         self.series.iter().find(|one| !one.figures.is_empty())?;
         let groups = self.series.iter().map(|Series { name, figures }| {

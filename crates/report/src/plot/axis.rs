@@ -11,7 +11,7 @@ use crate::figures::short_time;
 pub(crate) struct Tick {
     /// The value.
     pub at: f64,
-    /// Its label; empty for a line without one.
+    /// The label. It is empty for a line without one.
     pub label: String,
 }
 
@@ -27,7 +27,7 @@ impl Tick {
 pub(crate) enum Scale {
     /// Evenly, from 0.
     Linear,
-    /// By their logarithm.
+    /// Positions are proportional to the logarithm.
     Log,
     /// Shares below 1: each further nine takes as much room as a decade, and likewise below one
     /// half.
@@ -62,7 +62,7 @@ impl Axis {
         };
         let ends = values.filter(usable).minmax_by(f64::total_cmp).into_option();
         let (low, high) = ends.unwrap_or((1.0, 10.0));
-        // Beyond any latency or share; keeps the number of ticks bounded.
+        // The limit is beyond any latency or share; it keeps the number of ticks bounded.
         let (mut low, mut high) = (low.clamp(0.0, FAR), high.clamp(0.0, FAR));
         match scale {
             Scale::Linear => (low, high) = (0.0, if high > 0.0 { high * 1.05 } else { 1.0 }),
@@ -132,7 +132,7 @@ impl Axis {
     pub(crate) fn log_ticks(&self, label: impl Fn(f64) -> String) -> Vec<Tick> {
         let (low, high) = (self.low.max(1.0 / FAR).log10(), self.high.log10());
         let decades = high - low;
-        // The labels of a decade; few enough that they do not touch.
+        // The steps of a decade that get a label: few enough that labels do not touch.
         let labelled: &[u32] = match decades {
             decades if decades < 0.5 => return self.even_ticks(6.0, |at, _| label(at)),
             decades if decades < 1.3 => &[1, 2, 3, 5, 7],

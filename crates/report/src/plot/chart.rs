@@ -66,14 +66,14 @@ impl Chart {
     }
 }
 
-/// How the share of I/Os is shown that take no longer than a time, or longer.
+/// The form in which a distribution shows the share of I/Os by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
-    /// No longer, from 0 to 1.
+    /// The share of I/Os that take no longer, on a linear axis from 0 to 1.
     Even,
-    /// No longer: 50 %, 90 %, 99 %, and on by nines.
+    /// The share of I/Os that take no longer, on an axis of nines: 50 %, 90 %, 99 %, 99.9 %, ….
     Nines,
-    /// Longer, by its logarithm: the tail.
+    /// The share of I/Os that take longer, on a logarithmic axis: the tail.
     Tail,
 }
 
@@ -102,7 +102,7 @@ pub(crate) fn distributions(
     let percents = |axis: &Axis| axis.even_ticks(5.0, |at, _| format!("{:.0}", at * 100.0));
     let y = match share {
         Share::Even => between(Scale::Linear, 0.0, 1.0).with(percents, NO_LONGER),
-        // The last nine that a result with so many I/Os can show.
+        // The axis ends at the last nine that a result with this number of I/Os can show.
         Share::Nines => between(Scale::Nines, 0.01, (1.0 - rarest).min(0.999_999_9))
             .with(Axis::nines_ticks, NO_LONGER),
         Share::Tail => between(Scale::Log, rarest * 0.8, 1.0)

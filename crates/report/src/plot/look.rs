@@ -19,12 +19,12 @@ const KNOWN: [(&str, usize); 9] = [
 pub(crate) const COLOURS: usize = 8;
 const LOOKS: usize = 40;
 
-/// Colours for what is no policy: first those that are not a common policy's.
+/// The order of colours for names that are not policies: those of common policies come last.
 const FREE: [usize; COLOURS] = [4, 7, 6, 2, 3, 0, 5, 1];
 
-/// Returns the look of each of `names`, which are all names on a page. A policy always has its own.
-/// Others have a colour of their own as long as there are any, then dashes; a policy with something
-/// added (`hybrid=2us`, `poll, sched rr:1`) has the policy's colour unless it is taken.
+/// Returns the look of each of `names`, which are all names on a page. A policy always has its own
+/// look. Other names get a colour of their own as long as there are any, then dashes. A policy with
+/// something added (`hybrid=2us`, `poll, sched rr:1`) has the policy's colour unless it is taken.
 pub(crate) fn looks(names: &[String]) -> Vec<usize> {
     let mut used: Vec<usize> = names.iter().filter_map(|name| known(name)).collect();
     let look = |name: &String| {
@@ -55,8 +55,8 @@ fn base_of(name: &str) -> Option<usize> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Style(usize);
 
-/// Dashes by style: as different as the colours, for eyes and printers that cannot distinguish
-/// those. (Five kinds and eight colours make forty looks.)
+/// Dashes by style, for eyes and printers that cannot distinguish the colours. Five kinds of dashes
+/// and eight colours make forty looks.
 const DASHES: [&str; 5] = ["", "7 3", "2 2.5", "10 3 2 3", "4 2 1 2 1 2"];
 
 impl Style {
@@ -66,7 +66,7 @@ impl Style {
         Self(looks(names).get(at).copied().unwrap_or(0))
     }
 
-    /// Returns the style of the same policy in the `nth` file: of the same colour.
+    /// Returns the style of the same policy in the `nth` file. It has the same colour.
     pub(crate) fn in_file(self, nth: usize) -> Self {
         Self((self.0 + COLOURS * nth) % LOOKS)
     }

@@ -11,7 +11,7 @@ pub(crate) struct Mark {
     path: String,
     dashes: &'static str,
     tip: String,
-    /// In place of the path: a text, its anchor and its position.
+    /// The text, its anchor and its position, if this is a text instead of a path.
     text: Option<(String, &'static str, (f64, f64))>,
 }
 
@@ -27,7 +27,7 @@ impl Mark {
     }
 }
 
-/// Formats a coordinate: a tenth of a unit is less than a pixel.
+/// Formats a coordinate with one decimal: a tenth of a unit is less than a pixel.
 pub(super) fn at(place: f64) -> String {
     let text = format!("{place:.1}");
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
@@ -49,8 +49,8 @@ pub(crate) fn block(class: &str, (x, y): (f64, f64), (width, height): (f64, f64)
     Mark::new(class, format!("M{},{}h{width}v{height}h-{width}z", at(x), at(y)))
 }
 
-/// Returns a line through positions: without those that differ by less than a pixel from the one
-/// before. The first and the last stay.
+/// Returns a line through `places`. It leaves out positions that differ by less than a pixel from
+/// the one before, except the first and the last.
 pub(super) fn curve(class: &str, dashes: &'static str, places: &[(f64, f64)]) -> Mark {
     Mark { dashes, ..Mark::new(class, through(&thinned(places))) }
 }

@@ -12,7 +12,7 @@ const LINE: f64 = 15.0;
 pub(crate) struct Point<'a> {
     /// Its values on both axes.
     pub at: (f64, f64),
-    /// Its style; that of a reference if there is none.
+    /// Its style, or `None` for a reference.
     pub style: Option<Style>,
     /// A range of the horizontal axis, whose upper end is marked.
     pub whisker: Option<(f64, f64)>,
@@ -62,7 +62,8 @@ fn target((x, y): (f64, f64)) -> Mark {
     Mark::new("target", ring + "m-3 0h16m-8 -8v16")
 }
 
-/// Finds room for a label beside, above or below a point: anchor, position, and the area taken.
+/// Finds room for a label beside, above or below a point. Returns the anchor, the position and the
+/// area taken.
 fn free_place(
     label: &str,
     (x, y): (f64, f64),

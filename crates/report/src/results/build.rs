@@ -9,8 +9,8 @@ use super::read::read;
 use crate::plot::Style;
 
 impl Report {
-    /// Builds a report of `files`: each a path, if the JSON comes from a file, and its JSON. The
-    /// error has the path, unless there is only one file.
+    /// Builds a report of `files`: each is its JSON, and its path if the JSON comes from a file. An
+    /// error begins with that path.
     pub fn new(files: &[(Option<String>, Value)]) -> Result<Self, String> {
         let mut report = Self::default();
         let mut all = Vec::new();
@@ -112,8 +112,8 @@ fn add(job: &mut Job, mut run: Run, sources: &[Source], one_machine: bool) {
     if let Some(medium) = &run.medium {
         block.medium.clone_from(medium);
     }
-    // The same workload again in one file: threads that fio reports apart, or a job of the same
-    // name.
+    // The same workload may occur again in one file: fio reports threads apart, or a job has the
+    // same name.
     let same = |other: &&Run| other.way == run.way && other.source == run.source;
     let again = block.runs.iter().filter(same).count();
     if again > 0 {

@@ -7,8 +7,8 @@ use super::model::{Block, Job, Report, Run, device_name};
 use crate::figures::{self, change, iops};
 use crate::view;
 
-/// Returns all findings, in the page's order. Each is a sentence: its subject, as `4 KiB random
-/// reads on optane`, and the rest.
+/// Returns all findings in the page's order. Each is a sentence in two parts: its subject, such as
+/// `4 KiB random reads on optane`, and the rest.
 pub(super) fn findings(report: &Report) -> Vec<(String, String)> {
     let blocks =
         report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
@@ -44,13 +44,13 @@ struct Found<'a> {
     report: &'a Report,
     /// The usual policy, unless it is the quickest.
     usual: Option<&'a Run>,
-    /// The runs of the first file, the quickest first; and those of others.
+    /// The runs of the first file, the quickest first. `others` are the runs of the other files.
     ours: Vec<&'a Run>,
     others: Vec<&'a Run>,
 }
 
 impl Found<'_> {
-    /// Describes the mean; also the median, if a few slow I/Os dominate the mean.
+    /// Describes the mean, and also the median if a few slow I/Os dominate the mean.
     fn mean(&self, run: &Run) -> String {
         const FAR: f64 = 1.5;
         let (mean_ns, median_ns) = (run.latency.mean_ns, run.latency.percentile_ns(50.0));

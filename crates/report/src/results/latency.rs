@@ -25,7 +25,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// Sets the histogram of `bins`: by latency in ns, a count.
+    /// Sets the histogram. `bins` has a count for each latency in ns.
     pub(crate) fn set_bins(&mut self, bins: &BTreeMap<u64, u64>) {
         let known = bins.iter().filter(|(_, count)| **count > 0);
         let mut until = 0.0;
@@ -48,8 +48,9 @@ impl Latency {
         self.steps.sort_by(|a, b| a.1.total_cmp(&b.1));
     }
 
-    /// Returns the latency that `percentile` percent of the I/Os did not exceed; `None` where it is
-    /// not known. (Divided as for the text, so that both round to the same I/O.)
+    /// Returns the latency that `percentile` percent of the I/Os did not exceed, or `None` where it
+    /// is not known. The division is the same as in the text output, so that both round to the same
+    /// I/O.
     pub(crate) fn percentile_ns(&self, percentile: f64) -> Option<f64> {
         self.quantile_ns(percentile / 100.0)
     }
@@ -60,7 +61,8 @@ impl Latency {
         self.percentile_ns(percentile).filter(|_| is_known(self.n, percentile))
     }
 
-    /// Returns the latency that `share` of the I/Os did not exceed; `None` where it is not known.
+    /// Returns the latency that `share` of the I/Os did not exceed, or `None` where it is not
+    /// known.
     pub(crate) fn quantile_ns(&self, share: f64) -> Option<f64> {
         let (rank, total) = (share * self.total(), self.total());
         let rank = if self.is_coarse { rank } else { rank.ceil().max(1.0).min(total) };
@@ -79,16 +81,16 @@ impl Latency {
         all.map_or(self.n as f64, |(_, all)| *all)
     }
 
-    /// Returns the latency that the slowest one in `of` reached; `None` with fewer than `of` I/Os,
-    /// or where it is not known.
+    /// Returns the latency that the slowest one in `of` reached. Returns `None` with fewer than
+    /// `of` I/Os, or where it is not known.
     pub(crate) fn slowest_1_in(&self, of: u64) -> Option<f64> {
         let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
         let slow = (slow as f64 - 0.5) / self.n as f64;
         self.quantile_ns(1.0 - if self.is_coarse { 1.0 / of as f64 } else { slow })
     }
 
-    /// Returns (latency in ns, share of I/Os at least as slow): ascending, descending, from
-    /// (minimum, 1) to (maximum, 1/n).
+    /// Returns the tail as pairs (latency in ns, share of I/Os at least as slow). Latencies ascend
+    /// and shares descend, from (minimum, 1) to (maximum, 1/n).
     pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         if self.n == 0 || self.steps.is_empty() {
             return Vec::new();
@@ -108,7 +110,8 @@ impl Latency {
         curve
     }
 
-    /// Merges both distributions: exactly for two histograms, else from the percentiles of both.
+    /// Merges both distributions: exactly for two histograms, otherwise from the percentiles of
+    /// both.
     pub(crate) fn merged(&self, other: &Self) -> Self {
         if self.n == 0 || other.n == 0 {
             return if self.n == 0 { other.clone() } else { self.clone() };
@@ -130,8 +133,8 @@ impl Latency {
         }
     }
 
-    /// Returns the number of I/Os that took no longer: between percentiles a guess, on the
-    /// logarithmic axis of latencies.
+    /// Returns the number of I/Os that took no longer. Between percentiles it is interpolated on
+    /// the logarithmic axis of latencies.
     fn until(&self, ns: f64) -> f64 {
         let after = self.steps.partition_point(|(at, _)| *at <= ns);
         let before = after.checked_sub(1).map(|before| self.steps[before]);
@@ -146,7 +149,7 @@ impl Latency {
     }
 }
 
-/// fio's list of percentiles ends here; beyond it only the maximum is known.
+/// The last percentile in fio's list. Beyond it only the maximum is known.
 const LAST_KNOWN: f64 = 0.9999;
 
 #[cfg(test)]

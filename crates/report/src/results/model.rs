@@ -28,7 +28,7 @@ pub(crate) struct Source {
     pub path: Option<String>,
     /// The command line, if it is known.
     pub command: Option<String>,
-    /// What is known by name: the program and when it ended, then the machine's facts.
+    /// Facts with their names: the program and its end time, then the machine's facts.
     pub facts: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ impl Source {
         self.fact("tool").is_some_and(|tool| tool.starts_with("fio"))
     }
 
-    /// Returns whether both may come from one machine: their known facts agree.
+    /// Returns whether both may come from one machine, that is, whether their known facts agree.
     pub(crate) fn is_machine_of(&self, other: &Self) -> bool {
         MACHINE.iter().all(|name| match (self.fact(name), other.fact(name)) {
             (Some(ours), Some(theirs)) => ours == theirs,
@@ -88,7 +88,7 @@ pub(crate) struct Block {
     pub device: String,
     /// The storage below the device, from the file, or by its kind.
     pub medium: String,
-    /// The source that identifies the machine; `None` if all are of one machine.
+    /// The source that identifies the machine, or `None` if all results are of one machine.
     pub machine: Option<usize>,
     /// The results; the others are compared with the first.
     pub runs: Vec<Run>,
@@ -153,9 +153,9 @@ pub(crate) struct Run {
     pub medium: Option<String>,
     /// Its group: jobs of one group ran at the same time.
     pub group: Option<u64>,
-    /// The completion policy; of fio's results, the engine.
+    /// The completion policy, or the engine for fio's results.
     pub way: String,
-    /// The label within its block: the policy, and the source where there are several.
+    /// The label within its block: the policy, and the source if there are several.
     pub label: String,
     /// The style of its curve and marker.
     pub style: Style,
@@ -181,7 +181,7 @@ pub(crate) struct Run {
     pub competitor_percent: Option<f64>,
     /// Energy of the processors for each I/O, in µJ.
     pub energy_uj_per_io: Option<f64>,
-    /// Whether it is deliberately slowed down: a rate, a pause, a latency to keep.
+    /// Whether a rate, a pause or a latency target deliberately slows it down.
     pub is_paced: bool,
     /// The duration of the measurement.
     pub runtime_ms: f64,

@@ -56,11 +56,11 @@ impl Page<'_> {
     }
 }
 
-/// A line for each fact: its title. Facts without a title are shown elsewhere, facts that are not
-/// listed under their own name.
+/// The titles of facts, one per line. Facts without a title are shown elsewhere. Facts that are not
+/// listed appear under their own name.
 const FACTS: &str = include_str!("../../templates/facts.txt");
 
-/// Returns the facts of the machines: the name of each, whether files differ in it, and its value
+/// Returns the facts of the machines. Each has its name, whether files differ in it, and its value
 /// in each file.
 fn facts(report: &Report) -> Vec<(String, bool, Vec<String>)> {
     let sources = &report.sources;

@@ -11,10 +11,10 @@ use crate::view::{Figure, Kind, Legend, Panel};
 /// The number of curves that can be distinguished in one panel.
 const CURVES_PER_PANEL: usize = 8;
 
-/// A gap of more than this many usual steps is another turn: the line is broken there.
+/// A gap of more than this many usual steps separates two turns. The line is broken there.
 const GAP_STEPS: u64 = 3;
 
-/// Returns all figures of a job; none without I/Os.
+/// Returns all figures of a job. There are none without I/Os.
 pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
     let all: Vec<&Run> = job.runs().collect();
     if all.iter().all(|run| run.latency.n == 0) {
@@ -46,8 +46,8 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
     kinds.into_iter().filter(|(_, _, is_known)| *is_known).map(figure).collect()
 }
 
-/// Draws the panel of a device with its results; panels have the same range, which is that of all
-/// results, so that they can be compared by eye.
+/// Draws the panel of a device with its results. All panels cover the range of all results, so that
+/// they can be compared by eye.
 type Draw = fn(&str, &[Run], &[&Run]) -> Chart;
 
 /// Returns an axis over all latencies.

@@ -61,7 +61,7 @@ impl TryFrom<f64> for Figure {
     }
 }
 
-/// What counts here of a file.
+/// The parts of a file that the report needs.
 #[derive(Deserialize)]
 struct File {
     #[serde(rename = "fio version")]
@@ -74,7 +74,7 @@ struct File {
     meantime: Map<String, Value>,
 }
 
-/// What counts here of a job.
+/// The parts of a job that the report needs.
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct Job {
@@ -122,7 +122,7 @@ struct Distribution {
     percentile: Option<BTreeMap<String, Figure>>,
 }
 
-/// Takes a value apart; the error has the place of what is wrong.
+/// Deserialises a value. The error names the place of what is wrong.
 fn take<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, String> {
     serde_path_to_error::deserialize(value).map_err(|error| error.to_string())
 }
@@ -267,7 +267,7 @@ impl Distribution {
 /// The percentiles are of another latency than the mean.
 pub(super) const CAVEAT_CLAT: &str =
     "percentiles are of the completion latency (clat, without submission); the file has no others";
-/// For fio without `direct=1`.
+/// The caveat for fio without `direct=1`.
 pub(super) const CAVEAT_CACHE: &str =
     "went through the page cache (direct=0): many of its I/Os may never have reached the device";
 

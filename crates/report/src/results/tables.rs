@@ -5,7 +5,7 @@ use super::read::CAVEAT_CLAT;
 use crate::figures::change;
 use crate::table::{self, Cell, Column, Row, Rows, Table, Title, decimals, iops, us};
 
-/// All columns.
+/// Returns all columns of the tables.
 fn columns<'a>() -> Vec<Column<&'a Run>> {
     let column = table::column::<&'a Run>;
     vec![

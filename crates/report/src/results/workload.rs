@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::figures;
 
-/// What is measured, by the keys that decide it. Equal jobs can be compared, whatever their names.
+/// The keys that decide what a job measures. Equal workloads can be compared, whatever their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Workload {
     /// `4 KiB random reads`.

@@ -32,7 +32,7 @@ const EIO: u32 = 5;
 const EILSEQ: u32 = 84;
 
 /// Returns the whole report. `global_options` are those of `[global]`, if the caller separates
-/// them; `machine` becomes the `meantime` object; `at` is when the run ended (shown in UTC).
+/// them. `machine` becomes the `meantime` object. `at` is when the run ended, shown in UTC.
 pub fn report_json(
     results: &[RunResult],
     global_options: &[(String, String)],
@@ -53,7 +53,7 @@ pub fn report_json(
 
 fn job(result: &RunResult, all: &[RunResult]) -> Value {
     let direction = |of: fn(&RunResult) -> &DirStats| {
-        // Of its reporting group, what ran at the same time.
+        // Other members of its reporting group that ran at the same time.
         let is_beside = |other: &&RunResult| {
             other.group_id == result.group_id && other.cell == result.cell && result.cell.is_some()
         };
@@ -63,7 +63,7 @@ fn job(result: &RunResult, all: &[RunResult]) -> Value {
     };
     let unlike = if result.verify_errors > 0 { EILSEQ } else { 0 };
     let error = if result.errors > 0 { EIO } else { unlike };
-    // Of the values that the job compares, the one of this result.
+    // The options that the job compares get the value of this result.
     let Settings { sched, pm_qos, hogs } = &result.settings;
     let mut options = strings(&result.options);
     options.extend(known(json!({
@@ -103,7 +103,7 @@ fn job(result: &RunResult, all: &[RunResult]) -> Value {
     let extra = result.extra.iter().map(|(key, figure)| (key.clone(), json!(finite(*figure))));
     let extra: Map<_, _> = extra.collect();
     object.extend(known(json!({
-        // As fio writes them of a job without a latency target.
+        // fio writes these values for a job without a latency target.
         "latency_depth": result.iodepth,
         "latency_target": 0,
         "latency_percentile": 100.0,
@@ -131,7 +131,7 @@ fn bandwidth(stats: &DirStats, runtime_ns: u64) -> f64 {
     per_second(stats.bytes, if stats.ios == 0 { 0 } else { runtime_ns })
 }
 
-/// `of_group`: what its reporting group moved, in bytes a second; 0 if it was alone.
+/// `of_group` is the rate of its reporting group in bytes a second, or 0 if it was alone.
 fn direction(stats: &DirStats, runtime_ns: u64, of_group: f64) -> Value {
     let runtime_ns = if stats.ios == 0 { 0 } else { runtime_ns };
     let bytes_per_second = bandwidth(stats, runtime_ns);
@@ -155,7 +155,7 @@ fn direction(stats: &DirStats, runtime_ns: u64, of_group: f64) -> Value {
         "slat_ns": latency_object(&stats.slat, Detail::Moments),
         "clat_ns": latency_object(&stats.clat, Detail::PercentilesAndBins),
         "lat_ns": latency_object(&stats.lat, Detail::Bins),
-        // In samples of half a second.
+        // These are computed from samples of half a second.
         "bw_min": kib.min as u64,
         "bw_max": kib.max as u64,
         "bw_agg": share.min(100.0),
@@ -171,7 +171,7 @@ fn direction(stats: &DirStats, runtime_ns: u64, of_group: f64) -> Value {
     })))
 }
 
-/// Minimum, maximum, mean and deviation; 0 of no figures.
+/// Minimum, maximum, mean and deviation. All are 0 without figures.
 struct Moments {
     min: f64,
     max: f64,
@@ -190,8 +190,8 @@ impl Moments {
     }
 }
 
-/// The detail of a latency, beyond minimum, maximum, mean and deviation. (Bins as in fio's json+: a
-/// count for each latency.)
+/// The detail of a latency, beyond minimum, maximum, mean and deviation. Bins are as in fio's
+/// json+: a count for each latency.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum Detail {
     Moments,
@@ -215,7 +215,7 @@ fn latency_object(stats: &LatencyStats, detail: Detail) -> Value {
     })))
 }
 
-/// Adds fio's three histograms: the share of I/Os below each bound, in percent, at ns, µs and ms.
+/// Adds fio's three histograms, in ns, µs and ms: the share of I/Os below each bound, in percent.
 fn latency_buckets(object: &mut Map<String, Value>, stats: &LatencyStats) {
     const BOUNDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
     const NAMES: [&str; 12] =

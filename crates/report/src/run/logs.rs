@@ -18,16 +18,16 @@ pub struct LogEntry {
     pub at_ms: u32,
     /// Its length.
     pub bytes: u32,
-    /// 0: read, 1: write.
+    /// The direction: 0 is read, 1 is write.
     pub direction: u8,
 }
 
 /// Sums over a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogWindow {
-    /// When it ended.
+    /// The end time.
     pub at_ms: u64,
-    /// 0: read, 1: write.
+    /// The direction: 0 is read, 1 is write.
     pub direction: u8,
     /// Number of I/Os.
     pub ios: u64,
@@ -48,7 +48,7 @@ pub struct LogRows {
     pub dropped: u64,
 }
 
-/// What the lines of a log have of each I/O.
+/// The kind of latency that a log has of each I/O.
 #[derive(Debug, Clone, Copy)]
 pub struct LogKind {
     /// Its part of the file's name.
@@ -73,7 +73,7 @@ pub struct LogStyle {
     pub offset: bool,
     /// Bytes of a logical block.
     pub block_bytes: u64,
-    /// Whether the thread's I/O priority is real time: the last column.
+    /// Whether the thread's I/O priority is real time. This is the last column.
     pub real_time: bool,
 }
 

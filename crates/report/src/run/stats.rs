@@ -8,7 +8,7 @@ pub(crate) const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// Returns whether `ios` I/Os have such a percentile: at least one of them is beyond it.
+/// Returns whether `ios` I/Os have such a percentile, that is, whether at least one is beyond it.
 pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
     // Half an I/O of tolerance, since 100 - 99.9 is not exactly 0.1.
     (ios as f64 + 0.5) * (100.0 - percentile) >= 100.0
@@ -25,7 +25,7 @@ pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=6
 /// Latencies in ns: an HDR histogram with three significant digits, and exact minimum, maximum,
 /// mean and deviation.
 ///
-/// Recording never fails, panics or allocates: a new one takes its 220 KB at once.
+/// Recording never fails, panics or allocates: `new` allocates all 220 KB at once.
 #[derive(Debug, Clone)]
 pub struct LatencyStats {
     histogram: Histogram<u64>,
@@ -38,7 +38,7 @@ pub struct LatencyStats {
 impl Default for LatencyStats {
     fn default() -> Self {
         Self {
-            // Constant arguments within the documented bounds; a test builds it.
+            // Constant arguments are within the documented bounds; a test covers them.
             histogram: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
                 .expect("constant histogram bounds are valid"),
             min_ns: u64::MAX,
@@ -84,23 +84,23 @@ impl LatencyStats {
         self.histogram.len()
     }
 
-    /// Returns the exact minimum; 0 when nothing was recorded.
+    /// Returns the exact minimum, or 0 when nothing was recorded.
     pub fn min_ns(&self) -> u64 {
         if self.n() == 0 { 0 } else { self.min_ns }
     }
 
-    /// Returns the exact maximum; 0 when nothing was recorded.
+    /// Returns the exact maximum, or 0 when nothing was recorded.
     pub fn max_ns(&self) -> u64 {
         self.max_ns
     }
 
-    /// Returns the mean; 0 when nothing was recorded.
+    /// Returns the mean, or 0 when nothing was recorded.
     pub fn mean_ns(&self) -> f64 {
         if self.n() == 0 { 0.0 } else { self.sum_ns as f64 / self.n() as f64 }
     }
 
-    /// Returns the standard deviation of the sample (divided by n − 1, as in fio); 0 with fewer
-    /// than two.
+    /// Returns the standard deviation of the sample (divided by n − 1, as in fio), or 0 with fewer
+    /// than two latencies.
     pub fn stddev_ns(&self) -> f64 {
         if self.n() < 2 {
             return 0.0;
@@ -112,20 +112,21 @@ impl LatencyStats {
         variance.sqrt()
     }
 
-    /// Returns the latency that `percentile` percent of the I/Os did not exceed; 0 when nothing was
-    /// recorded.
+    /// Returns the latency that `percentile` percent of the I/Os did not exceed, or 0 when nothing
+    /// was recorded.
     pub fn percentile_ns(&self, percentile: f64) -> u64 {
         self.quantile_ns(percentile / 100.0)
     }
 
-    /// Returns fio's default percentiles with their latencies; empty when nothing was recorded.
+    /// Returns fio's default percentiles with their latencies. The list is empty when nothing was
+    /// recorded.
     pub fn percentiles_ns(&self) -> Vec<(f64, u64)> {
         let known = PERCENTILES.iter().filter(|_| self.n() > 0);
         known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
-    /// Returns the latency that the slowest one in `of` I/Os reached or exceeded; `None` with fewer
-    /// than `of` recorded.
+    /// Returns the latency that the slowest one in `of` I/Os reached or exceeded, or `None` with
+    /// fewer than `of` recorded.
     pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
         let slow = self.n().checked_div(of).filter(|slow| *slow > 0)?;
         // Half a rank below, so that rounding cannot reach the next.
@@ -133,7 +134,8 @@ impl LatencyStats {
         Some(self.quantile_ns((n - slow as f64 + 0.5) / n))
     }
 
-    /// Returns the recorded latencies, ascending: (highest latency of the step in ns, count).
+    /// Returns the recorded latencies in ascending order: (highest latency of the step in ns,
+    /// count).
     pub fn steps(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let highest = |ns| self.histogram.highest_equivalent(ns);
         self.histogram
@@ -151,7 +153,7 @@ impl LatencyStats {
     }
 }
 
-/// What one direction moved in samples of equal width over a run.
+/// The bytes and I/Os of one direction in samples of equal width over a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
     /// The width of a sample.
@@ -171,9 +173,9 @@ pub struct DirStats {
     pub slat: LatencyStats,
     /// Completion latency: from the doorbell to having seen the CQE.
     pub clat: LatencyStats,
-    /// Both together: what the caller sees.
+    /// The sum of both, which is what the caller sees.
     pub lat: LatencyStats,
-    /// What was moved over time; of all threads together.
+    /// The rates over time of all threads together.
     pub rates: Rates,
 }
 
@@ -208,7 +210,7 @@ pub struct SeriesPoint {
     pub max_ns: u64,
 }
 
-/// Conditions of the threads, besides the policy; a setting that the job lacks is `None` or 0.
+/// Conditions of the threads besides the policy. A setting that the job lacks is `None` or 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Their scheduling class.
@@ -258,7 +260,7 @@ pub struct RunResult {
     pub iodepth: u32,
     /// Threads whose figures are added up here (0 counts as 1).
     pub numjobs: u32,
-    /// I/Os by the depth at their submission, in fio's steps; `None` when it was not counted.
+    /// I/Os by the depth at their submission, in fio's steps, or `None` when it was not counted.
     pub iodepth_levels: Option<[u64; 7]>,
     /// Submissions and completions by the number of I/Os in each.
     pub batch_levels: [[u64; 7]; 2],
@@ -286,7 +288,7 @@ pub struct RunResult {
     pub minor_faults: u64,
     /// The share of its lone speed that a program that competed for the CPU kept, in percent.
     pub competitor_percent: Option<f64>,
-    /// Energy of the processors for each I/O, in µJ: of everything that ran meanwhile.
+    /// Energy of the processors for each I/O in µJ, including everything else that ran meanwhile.
     pub energy_uj_per_io: Option<f64>,
     /// The floor's median, when measured.
     pub floor_ns: Option<f64>,
@@ -330,7 +332,7 @@ impl RunResult {
     }
 }
 
-/// Returns the index of a depth among fio's steps: 1, 2–3, 4–7, 8–15, 16–31, 32–63, 64 and more.
+/// Returns the index of a depth in fio's steps: 1, 2–3, 4–7, 8–15, 16–31, 32–63, and 64 or more.
 pub fn depth_level(depth: u32) -> usize {
     depth.max(1).ilog2().min(6) as usize
 }
@@ -352,7 +354,7 @@ pub(crate) fn percents(counts: [u64; 7]) -> [f64; 7] {
     counts.map(|count| if total == 0 { 0.0 } else { count as f64 * 100.0 / total as f64 })
 }
 
-/// Returns `count` per second of `ns`; 0 when no time has passed.
+/// Returns `count` per second over `ns`, or 0 when no time has passed.
 pub(crate) fn per_second(count: u64, ns: u64) -> f64 {
     if ns == 0 { 0.0 } else { count as f64 * 1e9 / ns as f64 }
 }

@@ -132,7 +132,7 @@ fn json_has_fios_keys_in_fios_order() {
     assert_eq!(report["time"], "Sat Nov 21 10:44:30 2026");
     assert!(report["fio version"].as_str().unwrap().starts_with("meantime-"));
     let job = &report["jobs"][0];
-    // From fio 3.33.
+    // Taken from fio 3.33.
     let fio = "jobname groupid error eta elapsed job_options read write trim sync job_runtime \
                usr_cpu sys_cpu ctx majf minf iodepth_level iodepth_submit iodepth_complete \
                latency_ns latency_us latency_ms latency_depth latency_target latency_percentile \

@@ -34,10 +34,10 @@ pub struct Figures {
     pub p99_ns: u64,
     /// p99.9.
     pub p99_9_ns: u64,
-    /// The mean latency of each turn; 0 for a turn without I/O.
+    /// The mean latency of each turn, or 0 for a turn without I/O.
     #[serde(skip)]
     pub means_ns: Vec<f64>,
-    /// The latency that the slowest one in 6,000 reached; `None` with fewer I/Os.
+    /// The latency that the slowest one in 6,000 reached, or `None` with fewer I/Os.
     #[serde(rename = "slowest_1_in_6000_ns")]
     pub slowest_ns: Option<u64>,
     /// The maximum.
@@ -76,17 +76,17 @@ pub struct Competing {
 }
 
 impl Figures {
-    /// Returns I/Os per second for each percent of a CPU; `None` without CPU time.
+    /// Returns I/Os per second for each percent of a CPU, or `None` without CPU time.
     pub fn iops_per_cpu_percent(&self) -> Option<f64> {
         (self.cpu_percent > 0.0).then(|| self.iops / self.cpu_percent)
     }
 
-    /// Returns oversleeps in percent of the sleeps; `None` without sleeps.
+    /// Returns oversleeps in percent of the sleeps, or `None` without sleeps.
     pub fn overslept_sleeps_percent(&self) -> Option<f64> {
         (self.sleeps > 0).then(|| self.oversleeps as f64 * 100.0 / self.sleeps as f64)
     }
 
-    /// Returns oversleeps in percent of the I/Os; `None` without sleeps.
+    /// Returns oversleeps in percent of the I/Os, or `None` without sleeps.
     pub fn overslept_ios_percent(&self) -> Option<f64> {
         (self.sleeps > 0 && self.ended > 0)
             .then(|| self.oversleeps as f64 * 100.0 / self.ended as f64)
@@ -101,17 +101,17 @@ pub struct Reference {
     pub mean_ns: f64,
     /// CPU of the waiting thread.
     pub cpu_percent: f64,
-    /// Whether the goal is reachable at all; if not, this is the nearest result.
+    /// Whether the goal is reachable at all. If it is not, this is the nearest result.
     pub reachable: bool,
 }
 
 /// References for comparison with policies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct References {
-    /// Knows both distributions, device time and wake cost, but not this I/O's time: the best
-    /// reachable result.
+    /// The policy that knows both distributions, device time and wake cost, but not this I/O's
+    /// time. It is the best reachable result.
     pub informed: Reference,
-    /// Knows this I/O's time, too: a bound that no policy reaches.
+    /// The policy that also knows this I/O's time. It is a bound that no policy reaches.
     pub oracle: Reference,
 }
 
@@ -122,10 +122,10 @@ pub struct Baseline {
     pub mean_ns: f64,
     /// Its CPU.
     pub cpu_percent: f64,
-    /// The mean latency of each turn; the mean of both if a round has two.
+    /// The mean latency of each turn, or the mean of both runs if a round has two.
     #[serde(skip)]
     pub means_ns: Vec<f64>,
-    /// The difference of the means of two runs, as a part of the mean; `None` if it ran once.
+    /// The difference of the means of two runs, as a part of the mean, or `None` if it ran once.
     pub mean_spread: Option<f64>,
     /// The difference of their CPU, in percent of a CPU.
     pub cpu_spread_percent: Option<f64>,
@@ -156,7 +156,7 @@ impl Baseline {
         }
     }
 
-    /// Returns whether other programs used much of the CPU: then figures of live runs mean little.
+    /// Returns whether other programs used much of the CPU. Figures of live runs then mean little.
     pub(crate) fn is_crowded(&self) -> bool {
         self.cpu_percent < ALONE_CPU_PERCENT
     }
@@ -177,15 +177,15 @@ impl Baseline {
 pub struct CellResult {
     /// The cell.
     pub cell: Cell,
-    /// By policy, in the order of the command.
+    /// The figures by policy, in the order of the command.
     pub ways: Vec<Figures>,
-    /// Classic polling; `None` if it did not run.
+    /// The figures of classic polling, or `None` if it did not run.
     pub poll: Option<Baseline>,
     /// The references, if they were computed.
     pub references: Option<References>,
     /// Turns repeated since the CPUs moved during them, and moved turns that count nevertheless.
     pub moved_turns: (u64, u64),
-    /// The cache-line time: median of all probes.
+    /// The cache-line time: the median of all probes.
     pub cacheline_rtt_ns: Option<f64>,
 }
 

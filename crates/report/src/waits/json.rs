@@ -16,7 +16,7 @@ pub struct Setting {
     pub runtime_ms: u64,
     /// The program that competed in a second pass.
     pub competitor: Option<String>,
-    /// The source of the simulated wake costs; `None` for a live run.
+    /// The source of the simulated wake costs, or `None` for a live run.
     pub simulated: Option<String>,
 }
 

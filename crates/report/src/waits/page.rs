@@ -23,7 +23,7 @@ struct Page<'a> {
     cells: &'a [CellResult],
     summaries: &'a [Summary],
     setting: &'a Setting,
-    /// Those of all policies, which decide their looks.
+    /// The names of all policies, which decide their looks.
     names: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ fn about(cells: &[CellResult], setting: &Setting, generator: &str) -> String {
     what.chain([generator.to_owned()]).chain(ended).join(" · ")
 }
 
-/// Returns the overview of all cells: a row for each cell, a column for each policy.
+/// Returns the overview of all cells, with a row for each cell and a column for each policy.
 fn overview(cells: &[CellResult], names: &[String]) -> Table {
     let figure = |cell: &CellResult, way: &Figures| {
         let over = cell.mean_over_poll(way)?;
@@ -106,7 +106,7 @@ mod tests {
     use crate::waits::testing::{cell, way};
     use crate::waits::{Reference, References, summaries};
 
-    /// Returns whether tags nest; self-closing tags have no end tag.
+    /// Returns whether tags nest. Self-closing tags have no end tag.
     fn nests(page: &str) -> bool {
         let mut open: Vec<&str> = Vec::new();
         for part in page.split('<').skip(2) {

@@ -8,7 +8,7 @@ use super::figures::{CellResult, Figures, Reference};
 use super::summary::AS_QUICK;
 use super::table::ratio_text;
 
-/// Returns the range of means over poll's that the planes of a row share, so that they can be
+/// Returns the range of the means over poll's. All planes of a row share it, so that they can be
 /// compared by eye.
 pub(super) fn range(cells: &[CellResult]) -> (f64, f64) {
     let ratios = |cell: &CellResult| -> Vec<f64> {
@@ -31,7 +31,7 @@ fn references(cell: &CellResult) -> Vec<(&'static str, (f64, f64))> {
     vec![("informed", at(&references.informed)), ("oracle", at(&references.oracle))]
 }
 
-/// Draws the plane of `cell`; `names` are those of all policies, which decide their looks.
+/// Draws the plane of `cell`. `names` are the names of all policies, which decide their looks.
 pub(super) fn plane<'a>(cell: &'a CellResult, names: &[String], range: (f64, f64)) -> Chart {
     let x = Axis::over(Scale::Linear, std::iter::once(100.0), ACROSS)
         .with(|axis| axis.linear_ticks(6.0), "CPU of the waiting thread, %; left is cheaper");

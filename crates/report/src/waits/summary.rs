@@ -24,7 +24,8 @@ pub struct Summary {
     /// Cells in which that ratio is at most `AS_QUICK`.
     #[serde(rename = "cells_within_1_03")]
     pub as_quick_cells: usize,
-    /// Cells in which the median of the turns' ratios is; `None` without turns.
+    /// Cells in which the median of the turns' ratios is at most `AS_QUICK`, or `None` without
+    /// turns.
     #[serde(rename = "cells_within_1_03_by_turns")]
     pub as_quick_cells_by_turns: Option<usize>,
     /// CPU in percent: the median of the cells.
@@ -76,7 +77,7 @@ pub fn summaries(cells: &[CellResult]) -> Vec<Summary> {
     ways.map(|way| way.completion.as_str()).unique().map(|name| summary(name, cells)).collect()
 }
 
-/// What is compared of a policy in a cell.
+/// Returns the quantity of a policy in a cell that is compared.
 type Quantity = fn(&CellResult, &Figures) -> Option<f64>;
 
 fn summary(name: &str, cells: &[CellResult]) -> Summary {

@@ -67,7 +67,7 @@ fn worst(of: &Option<Ratio>) -> Option<Cell> {
     Some(format!("{} in {worst_cell}", ratio_text(*worst)).into())
 }
 
-/// Returns a policy's row, with its marker; `names` are those of all policies.
+/// Returns a policy's row with its marker. `names` are the names of all policies.
 fn row(names: &[String], name: &str) -> Row {
     let sample = Some(Style::of(names, name).sample(true));
     Row { sample, name: name.to_owned(), ..Row::default() }
