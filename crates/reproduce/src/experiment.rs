@@ -124,15 +124,15 @@ pub struct Experiment {
     /// Whether it can be done on a device of the user's: it needs no model, and only reads.
     #[serde(default)]
     pub on_a_device: bool,
-    /// What the figures depend on.
+    /// Descriptions of what the figures depend on.
     #[serde(default)]
     pub inputs: Vec<String>,
-    /// How much longer than usual each cell takes, unless the run is quick: for events that few
-    /// I/Os meet.
+    /// The factor by which each cell takes longer than usual, unless the run is quick. It is for
+    /// events that few I/Os meet.
     pub cell_times: Option<f64>,
     /// An image with a file system.
     pub disk: Option<Disk>,
-    /// What the machine has to have.
+    /// The requirements on the machine.
     #[serde(default)]
     pub requires: Vec<Requirement>,
     /// Files for the commands, by name.
@@ -144,10 +144,10 @@ pub struct Experiment {
     /// Kernels whose figures of the virtual machine it uses.
     #[serde(default)]
     pub guest: Vec<String>,
-    /// What is measured, in this order.
+    /// The measurements, in this order.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// What is computed from figures, by name; from earlier ones of these, too.
+    /// Quantities by name that are computed from figures, and from earlier quantities of this list.
     #[serde(default, deserialize_with = "in_order")]
     pub derived: Vec<(String, Quantity)>,
     /// The claims.
@@ -157,7 +157,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Returns its name among results: with the leg, on a device of the user's.
+    /// Returns its name among results. On a device of the user's, the name includes the leg.
     pub fn key(&self) -> String {
         match self.leg {
             Leg::Device => format!("{}.device", self.id),
@@ -176,7 +176,7 @@ pub struct Disk {
     pub data: Option<String>,
 }
 
-/// What a machine may not have.
+/// A requirement that a machine may not meet.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
@@ -195,7 +195,7 @@ pub struct Requirement {
                  `channels`, or `trace`"
 )]
 pub enum FileText {
-    /// As it is.
+    /// The text as it is.
     Text(String),
     /// Lines, which lists may repeat.
     Lines(Vec<String>),
@@ -203,20 +203,21 @@ pub enum FileText {
     Repeated {
         /// The text.
         text: String,
-        /// How often.
+        /// The number of repetitions.
         times: usize,
     },
     /// A model of a device whose reads and writes take the times of these points (bytes, ns).
     Model {
         /// The points.
         model: Vec<(u64, u64)>,
-        /// How many commands it works on at a time.
+        /// The number of commands that it works on at a time.
         channels: u32,
-        /// The most commands inside it; 0 for any number.
+        /// The maximum number of commands inside it, or 0 for any number.
         #[serde(default)]
         inside: u32,
     },
-    /// I/Os for the simulator: bytes, their share in percent, and the device's time in ns.
+    /// I/Os for the simulator. Each entry has the bytes, their share in percent, and the device's
+    /// time in ns.
     Trace {
         /// The mix.
         trace: Vec<(u64, u64, u64)>,
@@ -227,21 +228,21 @@ pub enum FileText {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// What the names of its figures begin with.
+    /// The prefix of the names of its figures.
     pub name: String,
     /// Commands, one after the other.
     pub run: Vec<String>,
-    /// What the page says if one of them fails, with {message} for the reason. Without it the
-    /// experiment fails.
+    /// The text on the page if one of the commands fails, with {message} for the reason. Without
+    /// this text the experiment fails.
     pub may_fail: Option<String>,
-    /// What the message of such a failure has in it.
+    /// The text that the message of such a failure contains.
     #[serde(default)]
     pub saying: String,
     /// The command that runs in place of one that failed.
     pub instead: Option<String>,
 }
 
-/// What a claim expects of its quantity.
+/// The expectation of a claim about its quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expect {
@@ -267,7 +268,7 @@ pub struct Claim {
     pub here: Quantity,
     /// The quantity in the document, if it has a number.
     pub there: Option<Quantity>,
-    /// What is expected.
+    /// The expectation.
     pub expect: Expect,
     /// Why it may not hold on a machine of this kind.
     #[serde(default)]
@@ -283,7 +284,7 @@ pub struct Claim {
 pub struct Mark {
     /// Its name, or its place on the axis.
     pub name: String,
-    /// What is measured here; `None` if it is a number of the document only.
+    /// The quantity that is measured here, or `None` if only the document has a number.
     pub here: Option<Quantity>,
     /// Whether the standard deviation is drawn as a whisker, instead of the samples' range.
     #[serde(default)]
@@ -300,7 +301,7 @@ impl Mark {
     }
 }
 
-/// Marks that belong together, with their name: a group of bars, a stack, a line.
+/// Marks that belong together, with a name: a group of bars, a stack, a line.
 pub(crate) type Series = (String, Vec<Mark>);
 
 /// A plot. Its unit is that of its first mark.
@@ -311,7 +312,7 @@ pub enum Plot {
     Bars(#[serde(deserialize_with = "in_order")] Vec<Series>),
     /// Bars made of parts.
     Stacks(#[serde(deserialize_with = "in_order")] Vec<Series>),
-    /// Lines over numbers: the marks' names are numbers.
+    /// Lines over numbers. The marks' names are these numbers.
     Lines {
         /// The title of the axis.
         axis: String,
@@ -322,14 +323,14 @@ pub enum Plot {
         #[serde(deserialize_with = "in_order")]
         series: Vec<Series>,
     },
-    /// Shares of I/Os that take longer, by time: names of curves.
+    /// Shares of I/Os that take longer than a time, from curves with these names.
     Exceedance(#[serde(deserialize_with = "in_order")] Vec<(String, String)>),
-    /// Shares of I/Os that take no longer, by time: names of curves.
+    /// Shares of I/Os that take no longer than a time, from curves with these names.
     Distribution(#[serde(deserialize_with = "in_order")] Vec<(String, String)>),
 }
 
 impl Plot {
-    /// Returns its series; curves have none.
+    /// Returns its series. Plots of curves have none.
     pub fn series(&self) -> &[Series] {
         match self {
             Self::Bars(series) | Self::Stacks(series) | Self::Lines { series, .. } => series,

@@ -17,16 +17,16 @@ pub struct Guest {
     boots: Vec<Boot>,
 }
 
-/// What a boot measured, as [`Runner::guest`](crate::Runner::guest) has it.
+/// The figures of one boot.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Boot {
     /// The kernel's version: two numbers.
     pub kernel: String,
-    /// How often it was done again for other programs.
+    /// The number of times that it was repeated because other programs used the CPU.
     pub repeated: u32,
-    /// What other programs used of the machine around the guest, in percent of one CPU.
+    /// The CPU use of other programs on the machine around the guest, in percent of one CPU.
     pub others_percent: f64,
-    /// When it ended, in seconds since 1970.
+    /// The end time, in seconds since 1970.
     pub ended_s: u64,
     /// Each row: `controller`, `bytes`, `way`, the kernel's `interrupts` and `reads`, and the `job`
     /// of `meantime bench`.
@@ -42,7 +42,7 @@ pub struct Boot {
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The reason.
     pub why: String,
 }
 

@@ -119,7 +119,8 @@ fn fold(value: &mut Value) {
     }
 }
 
-/// Makes a list of steps of a table of them; names in tables within are appended to the table's.
+/// Makes a list of steps from a table of steps. Names in nested tables are appended to the outer
+/// table's name.
 fn flat(steps: &Value) -> Value {
     fn add(before: &str, steps: &Table, all: &mut Vec<Value>) {
         for (key, value) in steps {

@@ -12,7 +12,7 @@ pub struct Measured {
     pub values: BTreeMap<String, Vec<f64>>,
     /// Curves of the last repetition: points `(x, y)`.
     pub curves: BTreeMap<String, Vec<(f64, f64)>>,
-    /// What was not measured, and why.
+    /// Descriptions of what was not measured, and why.
     pub left_out: Vec<String>,
     /// The inputs of a simulation, or facts of the machine that the figure depends on.
     pub inputs: Vec<String>,
@@ -26,7 +26,7 @@ impl Measured {
         }
     }
 
-    /// Returns a figure's samples; none if it was not measured.
+    /// Returns a figure's samples. They are empty if it was not measured.
     pub fn samples(&self, name: &str) -> &[f64] {
         self.values.get(name).map_or(&[], Vec::as_slice)
     }
@@ -41,8 +41,8 @@ impl Measured {
         other.inputs.into_iter().for_each(|line| add_line(&mut self.inputs, line));
     }
 
-    /// Returns the names of means and rates that are the same in each of several repetitions:
-    /// nothing that is measured is.
+    /// Returns the names of means and rates that are the same in each of several repetitions.
+    /// Values that are really measured vary.
     pub fn constants(&self) -> Vec<&str> {
         let is_measured = |name: &str| name.ends_with("mean_ns") || name.ends_with("_iops");
         let same = |values: &[f64]| values.len() > 1 && values.iter().all(|v| *v == values[0]);

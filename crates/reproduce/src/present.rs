@@ -31,9 +31,9 @@ pub struct Reproduction<'a> {
 /// An experiment.
 #[derive(Debug)]
 pub struct Entry<'a> {
-    /// What it is.
+    /// The experiment.
     pub experiment: &'a Experiment,
-    /// What it came to.
+    /// Its kept results.
     pub kept: &'a Kept,
     /// Its claims.
     pub claims: Vec<Shown<'a>>,
@@ -65,8 +65,8 @@ impl Markdown<'_> {
 }
 
 impl<'a> Reproduction<'a> {
-    /// Returns the results of `outcomes` beside the documents' numbers; `about` says when, where
-    /// and with what.
+    /// Returns the results of `outcomes` beside the documents' numbers. `about` says when, where
+    /// and with what they were measured.
     pub fn new(outcomes: &'a [Outcome], documents: &Documents, about: Vec<String>) -> Self {
         let entry = |Outcome { experiment, kept, .. }: &'a Outcome| {
             let picture = picture(experiment, &kept.measured, documents);
@@ -112,7 +112,7 @@ impl Shown<'_> {
         if *ours { format!("{text} (our expectation)") } else { text.clone() }
     }
 
-    /// Returns why it does not hold; nothing if it does.
+    /// Returns why the claim does not hold. The text is empty if it does.
     pub fn reason(&self) -> &str {
         if self.verdict.mark() == MARKS[0] { "" } else { &self.claim.unless }
     }

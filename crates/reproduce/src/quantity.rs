@@ -21,9 +21,9 @@ pub enum Kind {
     Sum,
     /// The product of all.
     Product,
-    /// By how much the first is more than the second, as a part of the second.
+    /// The first minus the second, as a part of the second.
     Gain,
-    /// By how much the first is less than the second, as a part of the second.
+    /// The second minus the first, as a part of the second.
     Saved,
     /// The CPU time of an I/O in ns, of a way to wait with its CPU load and its rate.
     Cost,
@@ -33,7 +33,7 @@ pub enum Kind {
     Least,
     /// The most of those that were measured.
     Most,
-    /// Of two curves: one in how many I/Os of the first is later than one of the second.
+    /// Compares two curves: one in how many I/Os of the first is later than one of the second.
     Crossing,
 }
 
@@ -91,7 +91,7 @@ impl TryFrom<BTreeMap<Kind, Operands>> for Quantity {
 }
 
 impl Quantity {
-    /// Returns what it is if two ways do not differ; `None` if it compares none.
+    /// Returns the value that says that two ways do not differ, or `None` if it compares none.
     pub fn neutral(&self) -> Option<f64> {
         match self.kind {
             Kind::Value => match self.operands[0].as_str() {
@@ -119,7 +119,8 @@ impl Quantity {
         names.filter(|name| name.parse::<f64>().is_err())
     }
 
-    /// Computes it from values by name; `None` if one is missing, or would be divided by 0.
+    /// Computes it from values by name. Returns `None` if one is missing, or if it would divide by
+    /// 0.
     pub fn of(&self, value: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         let number = |name: &String| name.parse().ok().or_else(|| value(name));
         let mut known = self.operands.iter().filter_map(number);
@@ -147,7 +148,7 @@ impl Quantity {
         }
     }
 
-    /// Computes it for each repetition: all its figures are of the same one.
+    /// Computes it for each repetition, from figures of that repetition only.
     pub fn samples(&self, measured: &Measured) -> Vec<f64> {
         let count = self.names().map(|name| measured.samples(name).len()).min().unwrap_or(0);
         let of = |at: usize| self.of(|name| measured.samples(name).get(at).copied());

@@ -1,4 +1,4 @@
-//! A run: which experiments, how often, and whether the machine was quiet.
+//! A run: selects and repeats experiments, and checks whether the machine was quiet.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,19 +9,19 @@ use crate::guest::FileError;
 use crate::runner::{Bench, Commands, RunError};
 use crate::store::{Kept, Store};
 
-/// Other programs may use this much of one CPU; more, and a repetition does not count.
+/// The CPU use of other programs, in percent of one CPU, above which a repetition does not count.
 const OTHERS_MAX_PERCENT: f64 = 15.0;
-/// How often a repetition is done again for other programs.
+/// The maximum number of times that a repetition is repeated because of other programs.
 const REPEATED_MAX: u32 = 2;
 
-/// How a run is done.
+/// The options of a run.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Repetitions of each experiment.
     pub repetitions: usize,
     /// Time for each cell of a repetition, in seconds.
     pub cell_s: f64,
-    /// The user's device; experiments of the machine's leg use it instead of a software SSD.
+    /// The user's device. Experiments of the machine's leg use it instead of a software SSD.
     pub device: Option<String>,
     /// A directory for experiments' files.
     pub scratch: String,
@@ -32,22 +32,23 @@ pub struct Options {
 pub struct Outcome {
     /// The experiment.
     pub experiment: Experiment,
-    /// What it came to.
+    /// Its kept results.
     pub kept: Kept,
     /// Whether it is of an earlier run.
     pub earlier: bool,
 }
 
-/// What a run tells while it goes on.
+/// Receives the progress of a run.
 pub trait Progress {
-    /// An experiment begins: the `at`th of `all`, with the time that is left, if it is known.
+    /// Called when an experiment begins: the `at`th of `all`, with the time that is left, if it is
+    /// known.
     fn begins(&mut self, experiment: &Experiment, at: usize, all: usize, left: Option<Duration>);
     /// An experiment has ended.
     fn ended(&mut self, outcome: &Outcome);
 }
 
-/// Runs `experiments`, but those that `store` has. Stops between commands when `stop` is set; what
-/// was measured until then is returned.
+/// Runs `experiments` except those that `store` has. Stops between commands when `stop` is set, and
+/// returns what was measured until then.
 ///
 /// # Errors
 /// Returns an error if results cannot be kept.
@@ -61,7 +62,8 @@ pub fn run(
 ) -> Result<Vec<Outcome>, FileError> {
     let mut outcomes = Vec::new();
     let (mut spent, mut done) = (Duration::ZERO, 0u32);
-    // What the virtual machine measured is in a file of its own.
+    // The figures of the virtual machine are in a file of their own: they are taken from there, not
+    // from `store`.
     let earlier = |one: &Experiment| store.get(&one.key()).filter(|_| one.leg != Leg::Guest);
     let to_do =
         |from: usize| experiments[from..].iter().filter(|one| earlier(one).is_none()).count();
@@ -136,10 +138,11 @@ fn measure(experiment: &Experiment, options: &Options, commands: &mut Commands<'
     kept
 }
 
-/// The CPU time of every other process, and what the hypervisor took, at an instant.
+/// The CPU time of every other process, and the time that the hypervisor took, at an instant.
 ///
-/// Processes that end meanwhile are not counted: the experiment's own commands are among them, and
-/// /proc/stat less their time counts threads of theirs as another's.
+/// Processes that end meanwhile are not counted, since the experiment's own commands are among
+/// them. The total in /proc/stat minus their time cannot be used instead: it would count threads of
+/// the commands as another program's.
 struct Load {
     at: Instant,
     processes: HashMap<u32, u64>,
@@ -175,7 +178,7 @@ impl Load {
 /// Returns the CPU time of a process.
 fn ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may have spaces in it; utime and stime are 14 and 15.
+    // The fields after the name, which may contain spaces; utime and stime are fields 14 and 15.
     let fields = stat.rsplit_once(") ")?.1;
     Some(fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
 }

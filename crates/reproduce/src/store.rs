@@ -6,10 +6,10 @@ use crate::guest::FileError;
 use crate::measured::Measured;
 use serde::{Deserialize, Serialize};
 
-/// What an experiment came to, as it is kept.
+/// The result of an experiment, in the form in which it is kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
-    /// What was measured.
+    /// The measured figures.
     pub measured: Measured,
     /// The commands.
     pub commands: Vec<String>,
@@ -22,9 +22,9 @@ pub struct Kept {
     /// The most that other programs used of the CPUs in a repetition that counts, in percent of
     /// one CPU.
     pub others_percent: f64,
-    /// Why it was not measured; empty if it was.
+    /// The reason if it was not measured, otherwise empty.
     pub failure: String,
-    /// When it ended, in seconds since 1970.
+    /// The end time, in seconds since 1970.
     pub ended_s: u64,
 }
 
@@ -42,13 +42,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the directory, and creates it if it is not there. Results of another `setting` (its
-    /// revision, lengths, devices), or all if `anew`, are removed: they cannot be mixed with new
-    /// ones.
+    /// Opens the directory, and creates it if it does not exist. Removes all results if `anew`, or
+    /// if they have another `setting` (its revision, lengths, devices): they cannot be mixed with
+    /// new ones.
     ///
     /// # Errors
-    /// Returns an error if it cannot be read or written, or has anything but results: nothing of it
-    /// is removed then.
+    /// Returns an error if the directory cannot be read or written. Returns an error and removes
+    /// nothing if it has files but is not a directory of results.
     pub fn open(directory: &Path, setting: &str, anew: bool) -> Result<Self, FileError> {
         let store = Self { directory: directory.to_owned() };
         let failed = |path: &Path| {
@@ -79,8 +79,8 @@ impl Store {
         self.directory.join(format!("{id}.json"))
     }
 
-    /// Returns what was measured of an experiment. Without a file that can be read, or if it could
-    /// not be measured, there is nothing: the experiment runs again.
+    /// Returns the results of an experiment. Returns `None` if no readable file exists or if the
+    /// experiment could not be measured: it then runs again.
     pub fn get(&self, id: &str) -> Option<Kept> {
         let kept: Kept = serde_json::from_slice(&std::fs::read(self.path(id)).ok()?).ok()?;
         kept.failure.is_empty().then_some(kept)
@@ -93,7 +93,7 @@ impl Store {
     pub fn put(&self, id: &str, kept: &Kept) -> Result<(), FileError> {
         let path = self.path(id);
         let text = serde_json::to_vec_pretty(kept).unwrap_or_default();
-        // Whole or not at all.
+        // The rename makes the file appear whole or not at all.
         let beside = self.directory.join(format!(".{id}.new"));
         let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &path));
         written.map_err(|error| FileError { path, why: error.to_string() })

@@ -9,7 +9,7 @@ const AGREE: f64 = 0.85;
 /// The part of the document's effect that counts as much as that.
 const AS_MUCH: f64 = 0.9;
 
-/// What became of a claim.
+/// The result of judging a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// It holds here.
@@ -59,8 +59,8 @@ impl Verdict {
     }
 }
 
-/// The marks of verdicts: classes on the page, and signs. It is as in the document; less; not as in
-/// the document; unknown.
+/// The marks of verdicts, each a class on the page and a sign. The order is: as in the document;
+/// less; not as in the document; unknown.
 pub(crate) const MARKS: [(&str, &str); 4] =
     [("as", "✓"), ("less", "≈"), ("unlike", "✗"), ("open", "?")];
 
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(judged(&[50.0, 51.0], Leg::Machine, Expect::AtMostThere), Verdict::Holds);
     }
 
-    /// The plots show medians of figures; a claim that they contradict is not clear.
+    /// The plots show medians of figures. A claim that they contradict is not clear.
     #[test]
     fn medians_of_figures_agree_with_the_claim() {
         let mut measured = Measured::default();

@@ -1,5 +1,5 @@
-//! What an experiment's file names is there: models, files, commands, figures and numbers. Files do
-//! not change after they were compiled in, so only tests look.
+//! Checks that what an experiment's file names exists: models, files, commands, figures and
+//! numbers. Files do not change after they were compiled in, so only tests run these checks.
 
 use toml::Value;
 
@@ -9,9 +9,9 @@ use crate::document::Documents;
 use crate::experiment::Experiment;
 use crate::quantity::Quantity;
 
-/// Commands of steps.
+/// The commands that steps may use.
 const COMMANDS: [&str; 6] = ["bench", "anatomy", "waits", "calibrate", "run", "fs"];
-/// What stands in braces, beside models and files.
+/// The names that may stand in braces, besides models and files.
 const PLACES: [&str; 4] = ["scratch", "tenth", "message", "simulated"];
 
 /// Checks an experiment that was read from `value`.

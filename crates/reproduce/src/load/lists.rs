@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::{Table, Value};
 
-/// An entry: its fields by name. What stands for the entry itself has the name "".
+/// An entry: its fields by name. The text for the entry itself has the name "".
 type Row = BTreeMap<String, String>;
 /// Entries that were chosen, by the name of their list.
 type Bound<'a> = BTreeMap<&'a str, &'a Row>;
@@ -33,8 +33,8 @@ impl Lists {
         Ok(())
     }
 
-    /// Returns copies of these lists with each entry of a further one, `parameter`, as a list of its
-    /// own; and what stands for the entry.
+    /// Repeats these lists for each entry of `parameter`, which each copy has as a list of one
+    /// entry. Returns each copy with the text of its entry.
     pub(super) fn with_each(&self, parameter: &Table) -> Result<Vec<(String, Self)>, String> {
         let mut further = Self::default();
         further.add(parameter)?;
@@ -48,10 +48,10 @@ impl Lists {
         Ok(entries.map(with).collect())
     }
 
-    /// Repeats what names lists, and fills it in.
+    /// Repeats each element that names lists, and fills in the entries.
     ///
     /// # Errors
-    /// Returns an error if a string names a list for whose entries nothing repeats it.
+    /// Returns an error if a string names a list but nothing repeats it for the list's entries.
     pub(super) fn expand(&self, value: &Value) -> Result<Value, String> {
         // A list of one entry is a name for it, everywhere.
         let only = self.0.iter().filter(|(_, rows)| rows.len() == 1);

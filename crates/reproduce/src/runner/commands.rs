@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{RunError, Runner};
 use crate::guest::{Boot, Guest};
 
-/// No command of an experiment takes so long: it hangs.
+/// The time after which a command counts as hung. No command of an experiment takes this long.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Time for a command to end by itself when the run is to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -29,8 +29,8 @@ pub struct Commands<'a> {
 }
 
 impl<'a> Commands<'a> {
-    /// Creates one that starts `program`, the `meantime` command, until `stop` is set; `guest` is
-    /// what was measured in a virtual machine.
+    /// Creates a runner that starts `program`, the `meantime` command, until `stop` is set. `guest`
+    /// has the figures of a virtual machine.
     pub fn new(program: PathBuf, stop: &'a AtomicBool, guest: Option<Guest>) -> Self {
         Self { program, stop, lines: Vec::new(), guest }
     }
@@ -113,7 +113,7 @@ impl Runner for Commands<'_> {
         let line = format!("meantime {}", args.join(" "));
         let mut command = Command::new(&self.program);
         command.args(args).arg("--json");
-        // These two have JSON instead of text; the others have it beside.
+        // These two print JSON instead of text; the others write it to the given file, here `-`.
         if !["calibrate", "info"].contains(&args[0].as_str()) {
             command.arg("-");
         }

@@ -1,4 +1,4 @@
-//! What is computed from a repetition's figures.
+//! Computes quantities from a repetition's figures.
 
 use super::Bench;
 use crate::quantity::{Kind, Quantity};
@@ -8,8 +8,8 @@ impl Bench<'_> {
         self.measured.samples(name).last().copied()
     }
 
-    /// Adds a quantity, if all that it is made of was measured. A share whose name ends with
-    /// `_percent` is in percent.
+    /// Adds a quantity if all its operands were measured. A share whose name ends with `_percent`
+    /// is in percent.
     pub(super) fn derive(&mut self, name: &str, quantity: &Quantity) {
         let is_share = matches!(quantity.kind, Kind::Ratio | Kind::Gain | Kind::Saved);
         let times = if is_share && name.ends_with("_percent") { 100.0 } else { 1.0 };
@@ -20,9 +20,9 @@ impl Bench<'_> {
         self.measured.add(name, value.map(|value| value * times));
     }
 
-    /// Returns 1 in how many I/Os polling is the later way: where the curve of the polled I/Os first
-    /// lies above that of the interrupt-driven ones. If it never does, all that there were of
-    /// either.
+    /// Returns 1 in how many I/Os polling is the later way: where the curve of the polled I/Os
+    /// first lies above that of the interrupt-driven ones. If it never does, returns the smaller of
+    /// the two numbers of I/Os.
     fn crossing(&mut self, poll: &str, interrupt: &str) -> Option<f64> {
         let count = |way: &str| self.last(&format!("{way}/ios_count"));
         let fewer = count(poll)?.min(count(interrupt)?);

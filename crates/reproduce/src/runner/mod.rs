@@ -18,12 +18,12 @@ pub use commands::Commands;
 /// Why an experiment could not be measured.
 #[derive(Debug, Error)]
 pub enum RunError {
-    /// A command failed; its message.
+    /// A command failed.
     #[error("`{command}` failed: {message}")]
     Failed {
         /// The command line.
         command: String,
-        /// What it wrote to standard error, or how it ended.
+        /// Its text on standard error, or how it ended.
         message: String,
     },
     /// The machine does not have what the experiment needs.
@@ -49,7 +49,7 @@ pub trait Runner {
     /// Returns [`RunError::Missing`] if there is no such program, and an error if it fails.
     fn text(&mut self, program: &str, args: &[String]) -> Result<String, RunError>;
 
-    /// Returns what the `at`th boot of a kernel measured in the virtual machine.
+    /// Returns the figures of the `at`th boot of a kernel in the virtual machine.
     ///
     /// # Errors
     /// Returns [`RunError::Missing`] if there was no such boot.

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::{Bench, RunError};
 use crate::experiment::FileText;
 
-/// I/Os of a trace: a second of them, since the kernel's rule has its first mean after 100 ms.
+/// The number of I/Os of a trace. They take about a second, since the kernel's rule has its first
+/// mean after 100 ms.
 const TRACED_IOS: usize = 250_000;
 
 impl Bench<'_> {
@@ -22,7 +23,7 @@ impl Bench<'_> {
     /// Chooses the path of an image in memory, where there is such a place.
     pub(super) fn choose_disk(&mut self, id: &str) -> String {
         let shared = format!("/dev/shm/meantime-{}-{id}.img", std::process::id());
-        // A name that is there may be a link that somebody else put there.
+        // An existing name may be a link that somebody else put there.
         let path = match std::fs::File::create_new(&shared) {
             Ok(_) => shared,
             Err(_) => self.scratch(&format!("{id}.img")),

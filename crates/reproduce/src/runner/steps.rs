@@ -4,7 +4,7 @@ use super::{Bench, RunError, values};
 use crate::experiment::{Experiment, Leg, Step};
 use crate::measured::add_line;
 
-/// What the simulator charges.
+/// The costs that the simulator charges.
 const SIMULATED: &str = "A server without a hypervisor: a sleeper runs 1.5 to 3 µs after its time, \
                          a sleep costs 1.2 µs of CPU, a switch between threads 0.6 µs";
 

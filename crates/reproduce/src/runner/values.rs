@@ -20,14 +20,15 @@ use serde_json::Value;
 
 use crate::measured::Measured;
 
-/// Adds those of `figures` that are numbers: the end of the name, and the place in the JSON.
+/// Adds the numbers among `figures`, which are pairs: the end of the name, and the place in the
+/// JSON.
 fn add(measured: &mut Measured, name: &str, value: &Value, figures: &[(&str, &str)]) {
     for (figure, place) in figures {
         measured.add(format!("{name}/{figure}"), value.pointer(place).and_then(number));
     }
 }
 
-/// Returns the elements of an array; none if it is none.
+/// Returns the elements of an array, or an empty slice if the value is not an array.
 fn each(array: &Value) -> &[Value] {
     array.as_array().map_or(&[], Vec::as_slice)
 }

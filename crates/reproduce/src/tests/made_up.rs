@@ -8,7 +8,7 @@ use crate::runner::{RunError, Runner};
 /// Answers commands with figures that depend on nothing but the command's arguments and a seed.
 pub(super) struct MadeUp {
     seed: u64,
-    /// What is left out of arguments: it is another one each time.
+    /// The scratch directory, which differs each time and is left out of arguments.
     scratch: String,
     state: u64,
     /// Refuses what needs a right that this user may not have.
@@ -91,7 +91,8 @@ impl MadeUp {
         list.split(',').filter(|part| !part.is_empty()).collect()
     }
 
-    /// The jobs of a job file, or the one of the command line: name, direction, ways to wait.
+    /// Returns the jobs of a job file, or the one of the command line: name, direction, ways to
+    /// wait.
     fn jobs(args: &[String]) -> Vec<(String, String, Vec<String>)> {
         let ways: Vec<String> =
             Self::of(args, "--completion").iter().map(|&way| way.into()).collect();
@@ -120,7 +121,7 @@ impl MadeUp {
                 _ => {}
             }
         }
-        // If the first has it of [global], they are reported as one.
+        // If `[global]` groups the jobs' reports, they are reported as one.
         jobs.truncate(if grouped { 1 } else { usize::MAX });
         jobs
     }
@@ -175,7 +176,7 @@ impl MadeUp {
         json!({"jobs": jobs, "meantime": {"dma_bytes": self.next()}})
     }
 
-    /// What a file system counts.
+    /// Returns made-up counters of a file system.
     fn counters(&mut self) -> Value {
         let names = [
             "cache_hits",

@@ -61,7 +61,8 @@ fn every_figure_is_there() {
     }
 }
 
-/// What measures does not know the documents' numbers: with twice the numbers it measures the same.
+/// The measuring code does not know the documents' numbers: with doubled numbers it measures the
+/// same.
 #[test]
 fn measuring_does_not_read_the_documents() {
     let doubled = Documents::read().scaled(2.0);
@@ -87,7 +88,7 @@ fn no_experiment_answers_a_constant() {
     }
 }
 
-/// What the documents contain has its experiments, and each experiment covers some of it.
+/// Everything in the documents' inventory has experiments, and each experiment covers some of it.
 #[test]
 fn what_the_documents_show_has_its_experiments() {
     let experiments = experiments();

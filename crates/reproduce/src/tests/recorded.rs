@@ -1,4 +1,4 @@
-//! A run that was recorded: the same commands, claims, verdicts and page come out of it again.
+//! Replays a recorded run: it must produce the same commands, claims, verdicts and page.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ use crate::store::Kept;
 /// the Markdown.
 const RECORDED: &str = include_str!("recorded.csv");
 
-/// Runs an experiment as often as `repetitions`; the commands are those of the last time.
+/// Runs an experiment `repetitions` times. The commands are those of the last time.
 fn kept(
     experiment: &Experiment,
     refuses: bool,
@@ -41,8 +41,8 @@ fn kept(
     kept
 }
 
-/// Returns the commands of a full and a quick run, and on a user's device; and the page and the
-/// Markdown, with all rights and without some.
+/// Returns the commands of a full run, a quick run and a run on a user's device; and the page and
+/// the Markdown, with all permissions and without some.
 fn run(experiment: &Experiment, on_a_device: Option<&Experiment>) -> (String, String) {
     let full = kept(experiment, false, 0.5, None, 3);
     let quick = kept(experiment, false, QUICK_S, None, 1);
@@ -60,8 +60,8 @@ fn run(experiment: &Experiment, on_a_device: Option<&Experiment>) -> (String, St
     (commands, shown)
 }
 
-/// If an experiment was changed, what it comes to was looked at, and is as it should be, the line
-/// that the test names takes the place of the recorded one.
+/// After a change of an experiment, inspect its results. If they are right, replace the recorded
+/// line by the one that the test prints.
 #[test]
 fn a_recorded_run_comes_out_again() {
     let mut recorded = RECORDED.lines().skip(1);
