@@ -1,5 +1,5 @@
-//! The Asynchronous Event Requests that a controller holds, its behavior with a host that has given
-//! them up, and the events that wait for one (1.4 §5.2).
+//! The Asynchronous Event Requests that a controller holds, its behaviour with a host that has
+//! given them up, and the events that wait for one (1.4 §5.2).
 
 use std::collections::VecDeque;
 

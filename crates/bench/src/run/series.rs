@@ -6,7 +6,7 @@ use meantime_report::run::{Rates, SeriesPoint};
 
 use crate::pattern::Io;
 
-/// The maximum number of windows of a series. Beyond that, neighbors are merged.
+/// The maximum number of windows of a series. Beyond that, neighbours are merged.
 pub(super) const WINDOWS_MAX: usize = 500;
 
 /// The initial width of windows.

@@ -179,7 +179,7 @@ impl<B: DerefMut<Target = [u8]>> NodeEdit<B> {
         self.header_mut().entries = U16::new((len - removed) as u16);
     }
 
-    /// Inserts `extent` into a leaf before entry `at`, or merges it with its neighbors. Returns
+    /// Inserts `extent` into a leaf before entry `at`, or merges it with its neighbours. Returns
     /// `false` if the leaf is full.
     pub fn put(&mut self, at: usize, extent: &MappedExtent) -> bool {
         let left = at.checked_sub(1).map(|left| self.extent(left));

@@ -10,7 +10,7 @@ use crate::error::Error;
 use meantime_completion::Policy;
 use meantime_ext4_format::{IoFailure, Source, SourceError};
 
-/// Smaller structures, above all inodes, are read and cached together with their neighbors.
+/// Smaller structures, above all inodes, are read and cached together with their neighbours.
 const WINDOW_BYTES: u64 = 4096;
 /// Bytes of a table read at once in a sequential walk: a request costs about as much as
 /// transferring this many.
