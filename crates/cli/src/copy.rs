@@ -51,7 +51,7 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Opens the device of `uri`; `None` for a pipe.
+/// Opens the device of `uri`. Returns `None` for a pipe.
 fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
     if uri == PIPE {
         return Ok(None);
@@ -108,7 +108,8 @@ fn pump(from: Option<&Device>, to: Option<&Device>) -> Result<u64, Failure> {
     }
 }
 
-/// Reads standard input until `piece` is full, at the end less; or until a signal comes.
+/// Reads standard input until `piece` is full or a signal comes. At the end of the input `piece` is
+/// shorter.
 fn fill(piece: &mut Vec<u8>) -> io::Result<()> {
     piece.resize(CHUNK_BYTES, 0);
     let mut filled = 0;
@@ -156,7 +157,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Waits for the oldest I/O in flight, and returns its buffer; `None` without any.
+    /// Waits for the oldest I/O in flight, and returns its buffer, or `None` without any.
     fn wait(&mut self) -> Result<Option<DmaBuf>, Failure> {
         let Some(oldest) = self.under_way.pop_front() else { return Ok(None) };
         let done = self.channel.wait(oldest);
@@ -169,7 +170,7 @@ impl Stream {
         Failure::new(format_args!("{}: {what}", self.uri))
     }
 
-    /// Reads the next piece, and further ones ahead; at the end it is empty.
+    /// Reads the next piece, and further ones ahead. At the end the piece is empty.
     fn read(&mut self, piece: &mut Vec<u8>) -> Result<(), Failure> {
         let block_bytes = u64::from(self.channel.info().block_bytes);
         while self.blocks_left() > 0

@@ -11,7 +11,7 @@ pub(crate) const COLUMNS: usize = 90;
 
 /// One fact.
 pub(crate) struct Fact {
-    /// Its name in tables; empty: only JSON has it.
+    /// Its name in tables. If it is empty, only JSON has the fact.
     pub(crate) name: &'static str,
     /// The words for people.
     pub(crate) words: String,

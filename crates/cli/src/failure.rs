@@ -15,7 +15,7 @@ pub(crate) const USAGE: u8 = 2;
 /// Why a command ends without having done its work.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// One line each; usually one.
+    /// The messages of one line each. Usually there is one.
     messages: Vec<String>,
     code: u8,
 }
@@ -36,7 +36,7 @@ impl Failure {
         Self { messages: note.map(str::to_owned).into_iter().collect(), code }
     }
 
-    /// Replaces the exit code by the command's own for failures; a usage error keeps its code.
+    /// Replaces the exit code by the command's own for failures. A usage error keeps its code.
     pub(crate) fn with_code(self, code: u8) -> Self {
         let code = if self.code == USAGE { USAGE } else { code };
         Self { code, ..self }
@@ -111,7 +111,7 @@ pub(crate) fn named(uri: &str, error: &(dyn std::error::Error + 'static)) -> Fai
     RunError::of_device(uri, error).into()
 }
 
-/// Prints a warning to stderr; the command goes on.
+/// Prints a warning to stderr. The command goes on.
 pub(crate) fn warn(message: impl Display) {
     eprintln!("meantime: warning: {}", one_line(&message.to_string()));
 }

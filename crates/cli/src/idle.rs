@@ -24,13 +24,13 @@ pub(crate) struct IdleState {
 /// The CPUs' idling.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Idle {
-    /// The driver of the states, e.g. `intel_idle`; `None` where the kernel has none, or hides it.
+    /// The driver of the states, e.g. `intel_idle`. `None` where the kernel has none, or hides it.
     pub driver: Option<String>,
     /// The governor that chooses among them, e.g. `menu`.
     pub governor: Option<String>,
     /// Boot options about idling.
     pub boot_options: Vec<String>,
-    /// States of the requested CPU; shallowest first.
+    /// The states of the requested CPU, the shallowest first.
     pub states: Vec<IdleState>,
 }
 

@@ -24,7 +24,7 @@ pub(crate) const SCHEMES: [(&str, &str); 6] = [
 pub(crate) struct Location {
     /// The device's URI.
     pub device: String,
-    /// The path in it, which begins with a slash; `None` if the text names only the device.
+    /// The path in it, which begins with a slash, or `None` if the text names only the device.
     pub path: Option<PathBuf>,
 }
 
@@ -69,7 +69,7 @@ impl Location {
         Ok(Self { device, path })
     }
 
-    /// Returns the path; the root directory if there is none.
+    /// Returns the path, or the root directory if there is none.
     pub(crate) fn path(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new("/"))
     }

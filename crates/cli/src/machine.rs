@@ -27,10 +27,10 @@ pub(crate) struct Machine {
     pub kernel: String,
     /// Whether a hypervisor runs this machine.
     pub virtual_machine: bool,
-    /// The frequency governor of the first CPU; `None` where the kernel does not control the
+    /// The frequency governor of the first CPU. `None` where the kernel does not control the
     /// frequency.
     pub governor: Option<String>,
-    /// CPUs kept from the scheduler; empty for none.
+    /// The CPUs that are kept from the scheduler. The text is empty if there are none.
     pub isolcpus: String,
 }
 

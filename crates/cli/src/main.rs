@@ -68,7 +68,7 @@ use meantime_bench::job;
 use meantime_report::figures;
 
 fn main() -> ExitCode {
-    // Started as /proc/self/exe, it would have the name `exe`.
+    // A process started as /proc/self/exe would have the name `exe`.
     let _ = rustix::thread::set_name(c"meantime");
     // Other processes may use their names while a command runs.
     let _ = meantime_baselines::register();

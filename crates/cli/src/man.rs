@@ -10,10 +10,10 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 use crate::cli::ManArgs;
 use crate::failure::{Context as _, Failure};
 
-/// What only the pages have: FILES, SEE ALSO and further EXAMPLES, below `## COMMAND`.
+/// Texts that only the pages have, below `## COMMAND`: FILES, SEE ALSO and further EXAMPLES.
 const EXTRA: &str = include_str!("../help/man.txt");
 
-/// The order of man-pages(7); what is not in it comes before.
+/// The order of man-pages(7). Other sections come before.
 const ORDER: [&str; 4] = ["EXIT STATUS", "FILES", "EXAMPLES", "SEE ALSO"];
 
 /// Runs the command.
@@ -61,7 +61,7 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
     let name = name_of(command);
     let long = command.get_long_about().or(command.get_about()).cloned().unwrap_or_default();
     let command = command.clone().about(uncapitalised(command)).long_about(long);
-    // No date: what is built twice is the same.
+    // The page has no date, so that two builds of one source are the same.
     let man = Man::new(command.clone().mut_args(in_page))
         .date("")
         .source(concat!("Meantime ", env!("CARGO_PKG_VERSION")))
@@ -87,8 +87,8 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<String> {
     String::from_utf8(page).map_err(io::Error::other)
 }
 
-/// An option as pages have it: without those of help and version, which every command has; what its
-/// heading has in parentheses is for `--help`.
+/// Returns an option as pages show it. The options for help and version are hidden, since every
+/// command has them. The part of a heading in parentheses is left out, since it is for `--help`.
 fn in_page(arg: Arg) -> Arg {
     let is_usual = ["help", "version"].contains(&arg.get_id().as_str());
     let arg = if is_usual { arg.hide(true) } else { arg };
@@ -99,7 +99,7 @@ fn in_page(arg: Arg) -> Arg {
     }
 }
 
-/// What a command is for, as whatis(1) shows it. Abbreviations keep their capitals.
+/// Returns what a command is for, as whatis(1) shows it. Abbreviations keep their capitals.
 fn uncapitalised(command: &Command) -> String {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let is_word = about.chars().nth(1).is_some_and(|second| !second.is_uppercase());
@@ -134,8 +134,8 @@ fn sections(text: &str) -> Roff {
     roff
 }
 
-/// Sets a line of a help text. Paragraphs are one line there; lists have terms before two blanks,
-/// and files have a line of their own.
+/// Writes a line of a help text. There each paragraph is one line, lists have two blanks after
+/// terms, and files have a line of their own.
 fn set(line: &str, title: &str, roff: &mut Roff) {
     let words = line.trim_start();
     let indent = line.len() - words.len();

@@ -55,7 +55,7 @@ pub(crate) fn json_text(value: &Value) -> String {
 /// The target of a result: a file, which is replaced as a whole, or standard output (`-`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// `None`: standard output.
+    /// The file, or `None` for standard output.
     pub file: Option<PathBuf>,
     what: &'static str,
 }
@@ -76,7 +76,7 @@ impl Target {
         Ok(Self { file: Some(path.to_owned()), what })
     }
 
-    /// Writes `text`: a file has the old contents or the new, never a part.
+    /// Writes `text`. A file has either the old contents or the new, never a part.
     pub(crate) fn write(&self, text: &str) -> Result<(), Failure> {
         let Some(path) = &self.file else { return print(text) };
         let written = replace(path, |out| out.write_all(text.as_bytes()));
@@ -120,7 +120,7 @@ impl Outputs {
         is_stdout(&self.json) || is_stdout(&self.html)
     }
 
-    /// Prints text: to standard error if standard output is taken.
+    /// Prints text, to standard error if standard output is taken.
     pub(crate) fn show(&self, text: &str) -> Result<(), Failure> {
         if self.take_stdout() {
             eprint!("{text}");
@@ -158,7 +158,8 @@ pub(crate) fn table_lines(table: &Table) -> Vec<String> {
     table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// Returns the lines of a table of figures: names to the left, figures to the right, `gap` apart.
+/// Returns the lines of a table of figures. Names are to the left, figures to the right, `gap`
+/// apart.
 pub(crate) fn figure_lines(mut table: Table, gap: u16) -> Vec<String> {
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if at == 0 { 0 } else { gap }, 0));
@@ -167,10 +168,11 @@ pub(crate) fn figure_lines(mut table: Table, gap: u16) -> Vec<String> {
     table_lines(&table)
 }
 
-/// Returns a progress bar of `length`, or a spinner; invisible unless standard error is a terminal.
+/// Returns a progress bar of `length`, or a spinner. It is invisible unless standard error is a
+/// terminal.
 pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
-    // Templates are constants; the default look is good enough without one.
+    // Templates are constants. The default look is good enough without one.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("━╸ "));
     }
@@ -181,8 +183,8 @@ pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
 pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
-        // A file must be ours to write although it will be replaced; devices and pipes are written
-        // in place.
+        // A file must be writable for us although it will be replaced. Devices and pipes are
+        // written in place.
         Ok(_) => drop(OpenOptions::new().append(true).open(path)?),
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Err(_) => {}
@@ -194,7 +196,7 @@ pub(crate) fn can_replace(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a whole file or pipe; fails if it has more than `bytes_max`.
+/// Reads a whole file or pipe. Fails if it has more than `bytes_max`.
 pub(crate) fn read_up_to(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
@@ -220,7 +222,7 @@ fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     Ok((temporary, file))
 }
 
-/// Calls `write` to write to `path`: a file has the old contents or the new, never a part.
+/// Calls `write` to write to `path`. A file has either the old contents or the new, never a part.
 pub(crate) fn replace(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -11,7 +11,7 @@ use crate::failure::{Context as _, Failure};
 use crate::machine::PROGRAM;
 use crate::output::{self, Target};
 
-/// No report is this large; a disk image named by mistake is.
+/// The maximum size of a file. No report is this large, but a disk image named by mistake is.
 const FILE_MAX_BYTES: u64 = 1 << 30;
 
 /// Runs the command.

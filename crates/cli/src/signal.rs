@@ -1,8 +1,8 @@
-//! SIGINT (Ctrl-C), SIGHUP and SIGTERM: the first signal requests a clean end with the results so
-//! far, the second kills.
+//! SIGINT (Ctrl-C), SIGHUP and SIGTERM. The first signal requests a clean end with the results so
+//! far; the second kills.
 //!
-//! Only a clean end gives back a device that was taken from the kernel's driver: every command that
-//! opens one catches signals first.
+//! Only a clean end gives back a device that was taken from the kernel's driver. So every command
+//! that opens a device catches signals first.
 
 #![expect(unsafe_code)]
 
@@ -12,13 +12,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::failure::Failure;
 
-/// Set once a signal requests the end. Checked between I/Os.
+/// Set once a signal requests the end. It is checked between I/Os.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
-/// Catches SIGINT, SIGTERM and SIGHUP from now on, each once: the next has its default effect.
-/// Under `nohup`, SIGHUP stays ignored.
+/// Catches SIGINT, SIGTERM and SIGHUP from now on. Each is caught once: the next has its default
+/// effect. Under `nohup`, SIGHUP stays ignored.
 pub(crate) fn catch() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
         // The second signal has its default effect.
@@ -28,7 +28,7 @@ pub(crate) fn catch() {
 
 pub(crate) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Has `handler` called for `signal`; if `unless_ignored`, not where the signal is ignored.
+/// Installs `handler` for `signal`. If `unless_ignored`, an ignored signal stays ignored.
 pub(crate) fn install(
     signal: libc::c_int,
     handler: Handler,
@@ -57,7 +57,7 @@ extern "C" fn note(signal: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c
     STOP.store(true, Ordering::Relaxed);
 }
 
-/// The process that signals are forwarded to; 0: none, and signals are noted.
+/// The process that signals are forwarded to. If it is 0, there is none, and signals are noted.
 static CHILD: AtomicI32 = AtomicI32::new(0);
 
 /// Catches signals for a child ([`forward_to`]) from now on, repeatedly. Ignored signals stay
@@ -83,7 +83,7 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, rest: *mu
 
 fn send(child: Pid, signal: libc::c_int) {
     if let Some(signal) = Signal::from_named_raw(signal) {
-        // (It may have ended.)
+        // The child may have ended.
         let _ = kill_process(child, signal);
     }
 }
@@ -96,7 +96,7 @@ pub(crate) fn forward_to(child: Pid) {
     }
 }
 
-/// Stops forwarding after the child has ended: signals are noted from now on.
+/// Stops forwarding after the child has ended. Signals are noted from now on.
 pub(crate) fn forward_to_none() {
     CHILD.store(0, Ordering::SeqCst);
 }
@@ -111,7 +111,8 @@ pub(crate) fn is_an_end(signal: libc::c_int) -> bool {
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal)
 }
 
-/// Has the next signal that asks for the end kill, unless it is ignored.
+/// Restores the default effect of signals that ask for the end: the next one kills, unless it is
+/// ignored.
 pub(crate) fn let_the_next_kill() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         // SAFETY: all zeroes is a valid `sigaction`, which is then filled. The default action has no

@@ -27,7 +27,7 @@ pub(super) struct Fast12 {
     pub ta_after_ns: f64,
     /// While the device works.
     pub td_ns: f64,
-    /// Of the device's time, the part that no program got.
+    /// The part of the device's time that no program got.
     pub tb_ns: f64,
     /// The other program's time.
     pub tu_ns: f64,
@@ -38,8 +38,8 @@ pub(super) struct Fast12 {
 }
 
 impl Fast12 {
-    /// Returns the times of `bar`; `alone` is the other program's sample with the CPU for itself.
-    /// `None` without such a program.
+    /// Returns the times of `bar`. `alone` is the other program's sample with the CPU for itself.
+    /// Returns `None` without such a program.
     pub(super) fn new(bar: &Bar, alone: &Sample) -> Option<Self> {
         let tally = &bar.competing;
         if tally.ios() == 0 {

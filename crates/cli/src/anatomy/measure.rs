@@ -17,11 +17,11 @@ use crate::competitor::Competitor;
 use crate::failure::{Context as _, Failure, named};
 use crate::signal;
 
-/// I/Os of a batch: far fewer than the stamps that a device keeps.
+/// The number of I/Os in a batch. It is far smaller than the number of stamps that a device keeps.
 const BATCH: usize = 8192;
 
-/// The first I/Os of a batch are not recorded: the analysis of the one before has emptied the
-/// caches.
+/// The number of first I/Os of a batch that are not recorded. The analysis of the batch before has
+/// emptied the caches.
 const COLD: usize = 32;
 
 /// Maximum time for a stamp to appear after its completion.

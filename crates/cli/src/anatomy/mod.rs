@@ -168,7 +168,7 @@ fn check_commands(plans: &[JobPlan], devices: &Devices) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the CPU to do I/O on: not that of a software SSD, unless there is no other.
+/// Returns the CPU to do I/O on. It is not the CPU of a software SSD, unless there is no other.
 fn io_cpu(args: &AnatomyArgs, devices: &Devices, indices: &[usize]) -> Result<usize, Failure> {
     let allowed = cpu::allowed();
     let ssd_cpus: Vec<usize> = indices.iter().filter_map(|index| devices.ssd_cpu(*index)).collect();
@@ -199,7 +199,7 @@ fn measure(
     cpu: usize,
     progress: &mut Progress,
 ) -> Result<Anatomy, Failure> {
-    // Before this thread is bound: the report has the number of the machine's CPUs.
+    // Probe before this thread is bound: the report has the number of the machine's CPUs.
     let machine = Machine::probe();
     progress.job("anatomy");
     for plan in plans {

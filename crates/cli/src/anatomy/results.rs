@@ -1,4 +1,4 @@
-//! What was measured: a bar for each device, size and policy.
+//! The results: a bar for each device, size and policy.
 
 use meantime_completion::Policy;
 
@@ -12,7 +12,7 @@ use crate::machine::Machine;
 pub(crate) struct Anatomy {
     /// Direction and order, as fio names them.
     pub rw: &'static str,
-    /// By device, size, policy.
+    /// The bars, in the order of device, size and policy.
     pub bars: Vec<Bar>,
     /// The competing program, and its sample alone.
     pub competitor: Option<(Kind, Sample)>,
@@ -54,7 +54,7 @@ pub(crate) struct Bar {
     pub policy: Policy,
     /// Times with the CPU for itself.
     pub alone: Tally,
-    /// Times with a competing program; empty without one.
+    /// Times with a competing program. They are empty without one.
     pub competing: Tally,
 }
 

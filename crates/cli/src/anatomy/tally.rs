@@ -12,14 +12,14 @@ use meantime_report::run::{LatencyStats, SLOWEST_ONE_IN};
 /// Number of slowest I/Os that are kept with their parts: the slowest 1 in 6,000 of 24 million.
 const SLOWEST_KEPT: usize = 4096;
 
-/// Maximum number of I/Os from the whole run that are kept with their parts; at least half as many
-/// after enough I/Os.
+/// The maximum number of I/Os from the whole run that are kept with their parts. After enough I/Os
+/// at least half as many are kept.
 const KEPT: usize = 1 << 15;
 
 /// The time lines of one device, size and policy.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// By [`PARTS`].
+    /// The times of each of [`PARTS`].
     pub parts: [LatencyStats; 7],
     /// The total times.
     pub total: LatencyStats,
@@ -37,7 +37,7 @@ pub(crate) struct Tally {
     pub competitor: LatencyStats,
     /// The competing program's sample over the whole time.
     pub competed: Sample,
-    /// The slowest I/Os; the heap's top is the quickest of them.
+    /// The slowest I/Os. The heap's top is the quickest of them.
     slowest: BinaryHeap<Reverse<(u64, [u64; 7])>>,
     /// One in 2^`thinning` I/Os.
     kept: Vec<Kept>,
@@ -64,7 +64,7 @@ impl Kept {
 /// for which the scheduler has not taken the CPU away for a while.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Typical {
-    /// By [`PARTS`].
+    /// The time of each of [`PARTS`].
     pub parts_ns: [f64; 7],
     /// The time that the competing program ran meanwhile.
     pub competitor_ns: f64,
@@ -130,7 +130,7 @@ impl Tally {
             return;
         }
         if self.kept.len() == KEPT {
-            // Every other one is removed; the rest are as far apart as future ones will be.
+            // Every other one is removed. The rest are as far apart as future ones will be.
             let mut at = 0;
             self.kept.retain(|_| {
                 at += 1;
@@ -153,7 +153,7 @@ impl Tally {
         self.total.n()
     }
 
-    /// Returns the typical I/O; zeroes without I/Os.
+    /// Returns the typical I/O, or zeroes without I/Os.
     pub(crate) fn typical(&self) -> Typical {
         let mut kept: Vec<&Kept> = self.kept.iter().collect();
         kept.sort_by_key(|io| io.total_ns());
@@ -168,7 +168,8 @@ impl Tally {
         }
     }
 
-    /// Returns the slowest 1 in 6,000; the slowest one of fewer I/Os; `None` without I/Os.
+    /// Returns the slowest 1 in 6,000, or the slowest one of fewer I/Os. Returns `None` without
+    /// I/Os.
     pub(crate) fn worst(&self) -> Option<Worst> {
         let count = (self.ios() / SLOWEST_ONE_IN).clamp(1, SLOWEST_KEPT as u64) as usize;
         let mut slowest: Vec<&(u64, [u64; 7])> =
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!((worst.ios, worst.from_ns, worst.host_excess_percent), (5, 29_995, 0.0));
     }
 
-    /// A quarter of the I/Os is late by a second, a quarter completes at once: the typical I/O
+    /// A quarter of the I/Os is late by a second, and a quarter completes at once. The typical I/O
     /// shows neither.
     #[test]
     fn the_typical_is_that_of_the_middle_half() {

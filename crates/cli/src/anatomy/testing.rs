@@ -6,8 +6,8 @@ use super::timeline::{HostTimes, TimeLine};
 use crate::competitor::{Kind, Sample};
 use crate::machine::Machine;
 
-/// A bar of 1,000 I/Os: submission 0.2 µs and more, service 2.9, wake 4.0; as seen by the host if
-/// there are no stamps.
+/// Returns a bar of 1,000 I/Os: submission takes 0.2 µs and more, service 2.9, wake 4.0. Without
+/// stamps it has the times that the host sees.
 pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
     let tally = || {
         let mut tally = Tally::default();
@@ -42,7 +42,7 @@ pub(super) fn bar(device: &str, policy: &str, stamped: bool) -> Bar {
     }
 }
 
-/// Two bars of two devices; the name of one needs escaping.
+/// Returns two bars of two devices. The name of one needs escaping.
 pub(super) fn anatomy(stamped: bool) -> Anatomy {
     Anatomy {
         rw: "randread",

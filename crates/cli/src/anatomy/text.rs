@@ -118,7 +118,7 @@ fn fast12(anatomy: &Anatomy) -> String {
     text
 }
 
-/// Returns a table: `rows` of each bar, below its device, which has a line where it begins.
+/// Returns a table with the `rows` of each bar. Each device has a heading line above its bars.
 fn table<T: Into<Cell>>(
     anatomy: &Anatomy,
     title: &str,
@@ -168,7 +168,7 @@ fn wrapped(text: &str) -> String {
     figures::wrapped(text, NOTE_COLUMNS) + "\n"
 }
 
-/// Formats µs with two decimals; with fewer for long times.
+/// Formats µs with two decimals, or with fewer for long times.
 fn us(ns: f64) -> String {
     match ns {
         ns if ns < 99_995.0 => format!("{:.2}", ns / 1e3),

@@ -27,9 +27,9 @@ pub(crate) struct HostTimes {
     pub start_ns: u64,
     /// After `submit`.
     pub rung_ns: u64,
-    /// When the thread ran again; `None` if it did not sleep.
+    /// When the thread ran again, or `None` if it did not sleep.
     pub woken_ns: Option<u64>,
-    /// When the CQE was found; `None` if the channel does not report it.
+    /// When the CQE was found, or `None` if the channel does not report it.
     pub seen_ns: Option<u64>,
     /// After `wait`.
     pub end_ns: u64,
@@ -45,8 +45,8 @@ pub(crate) struct Part {
     /// Its key in JSON, without the unit.
     pub key: &'static str,
     name: &'static str,
-    /// Whether it is the device's part: from the doorbell to the CQE written, as an analyser on the
-    /// bus would see it.
+    /// Whether it is a part of the device's time: from the doorbell to the CQE written, as an
+    /// analyser on the bus would see it.
     pub is_device: bool,
 }
 
@@ -87,11 +87,11 @@ impl Part {
 /// One I/O, taken apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct TimeLine {
-    /// By [`PARTS`].
+    /// The time of each of [`PARTS`].
     pub parts_ns: [u64; 7],
     /// The device saw the doorbell before `submit` returned.
     pub overlapped: bool,
-    /// The clocks of host and device contradict each other: a moment was clamped.
+    /// Whether the clocks of host and device contradict each other, so that a moment was clamped.
     pub contradicted: bool,
     /// Time that a competing program ran meanwhile.
     pub competitor_ns: u64,
@@ -111,7 +111,7 @@ impl TimeLine {
         let fetched_ns = stamp.seen_ns.clamp(doorbell_ns, seen_ns);
         let begun_ns = stamp.begun_ns.clamp(fetched_ns, seen_ns);
         let written_ns = stamp.written_ns.clamp(begun_ns, seen_ns);
-        // Woken before the CQE was written: the thread was awake in time.
+        // A thread that was woken before the CQE was written was awake in time.
         let woken_ns = host.woken_ns.unwrap_or(written_ns).clamp(written_ns, seen_ns);
         let moments =
             [start_ns, doorbell_ns, fetched_ns, begun_ns, written_ns, woken_ns, seen_ns, end_ns];
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(line.parts_ns, [100, 100, 0, 2900, 4900, 100, 100]);
     }
 
-    /// A hybrid sleep that ends in time has no wake part; a late one has its lateness.
+    /// A hybrid sleep that ends in time has no wake part. A late one has its lateness as this part.
     #[test]
     fn slept() {
         let stamp = stamp(1200, 1200, 4100);
@@ -220,7 +220,7 @@ mod tests {
             let host = HostTimes { seen_ns: tells.then_some(seen), ..host };
             let stamp = stamps.map(|[seen, begun, written]| stamp(seen, begun, written));
             let line = TimeLine::new(&host, stamp.as_ref());
-            // (Each part is at least 0 by its type; a subtraction that went below would panic.)
+            // Each part is at least 0 by its type: a subtraction that went below 0 would panic.
             prop_assert_eq!(line.total_ns(), end - start);
             prop_assert_eq!(line.device_ns() + line.host_ns(), end - start);
         }

@@ -1,5 +1,5 @@
-//! The control socket of a run, and the changes made through it: results note that their queues did
-//! not keep their first policy.
+//! The control socket of a run, and the changes made through it. Results note which queues did not
+//! keep their first policy.
 
 use meantime_block::control::{Change, ControlServer};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ impl Control {
         self.0.as_ref().map(ControlServer::changes).unwrap_or_default()
     }
 
-    /// Returns the changes as text; empty without changes.
+    /// Returns the changes as text, which is empty without changes.
     pub(super) fn text(&self) -> String {
         let changes = self.changes();
         if changes.is_empty() {

@@ -35,7 +35,7 @@ struct Measured {
     results: Vec<RunResult>,
     left_out: Vec<LeftOut>,
     logs: LogFiles,
-    /// By group: its name, and the cache-line time.
+    /// The name and the cache-line time of each group.
     rtts: Vec<(String, Rtts)>,
     /// The most memory of a group that devices may read and write, in bytes.
     dma_bytes: usize,
@@ -172,8 +172,8 @@ fn rtt_text(name: &str, rtts: &Rtts) -> Option<String> {
     Some(format!("{name} {before_ns} ns before, {after_ns} after ({low} to {high})"))
 }
 
-/// Returns the number of turns around which the cache-line time changed: repeated, and counted
-/// nevertheless.
+/// Returns two numbers of turns around which the cache-line time changed: turns that were repeated,
+/// and turns that were counted nevertheless.
 fn moves(measured: &Measured) -> (u64, u64) {
     let sum = |of: fn(&Rtts) -> u64| measured.rtts.iter().map(|(_, rtts)| of(rtts)).sum();
     (sum(|rtts| rtts.repeated), sum(|rtts| rtts.disturbed))

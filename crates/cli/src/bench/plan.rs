@@ -13,7 +13,7 @@ use crate::job::{self, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Ver
 use crate::location::Location;
 use crate::output;
 
-/// The largest job file.
+/// The maximum size of a job file.
 const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the jobs of the file or of the command line, with the command line's keys on top, and
@@ -146,7 +146,7 @@ fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
         Hint::ByPattern if job.rw.is_random() => Advice::Random,
         Hint::Sequential | Hint::ByPattern => Advice::Sequential,
     };
-    // (A job that compares several is refused.)
+    // A job that compares several policies is refused elsewhere.
     let policy = policies(job).ok().and_then(|policies| policies.first().copied());
     let written = policy.filter(|_| job.writes()).map(|policy| HowWritten {
         mount: MountedToWrite {
@@ -168,7 +168,7 @@ fn wanted_of(job: &Job, uri: &str) -> Result<Wanted, Failure> {
     Ok(Wanted { uri: uri.to_owned(), device, file: Some((path, how)) })
 }
 
-/// Returns the URIs of a list; none may be empty or occur twice.
+/// Returns the URIs of a list. None may be empty or occur twice.
 pub(crate) fn distinct(uris: &[String]) -> Result<Vec<String>, Failure> {
     let uris: Vec<String> = uris.iter().map(|uri| uri.trim().to_owned()).collect();
     for (at, uri) in uris.iter().enumerate() {

@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Creates the progress of `jobs` jobs; invisible unless stderr is a terminal.
+    /// Creates the progress of `jobs` jobs. It is invisible unless stderr is a terminal.
     pub(crate) fn new(jobs: usize) -> Self {
         let template = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
         let bar = progress_bar(Some(STEPS * jobs as u64), template);

@@ -16,14 +16,14 @@ pub(super) struct IdleCost {
     wake_ns: u64,
     /// Median while no CPU may enter a C-state with an exit latency.
     pm_qos_wake_ns: u64,
-    /// The idle state's part; 0 if a wake-up without it is no quicker.
+    /// The idle state's part, or 0 if a wake-up without it is no quicker.
     idle_state_ns: u64,
     /// The same, in percent with one digit.
     idle_state_percent: f64,
 }
 
 impl IdleCost {
-    /// Computes the cost from the times of wake-ups; `None` without samples.
+    /// Computes the cost from the times of wake-ups. Returns `None` without samples.
     pub(super) fn of(idle_us: u64, free: &Times, held: &Times) -> Option<Self> {
         let cost = Self::new(idle_us, free.median_ns(), held.median_ns());
         (free.count() > 0 && held.count() > 0 && cost.wake_ns > 0).then_some(cost)
@@ -37,7 +37,7 @@ impl IdleCost {
     }
 }
 
-/// Returns a line of text each; nothing without costs.
+/// Returns a line of text for each cost. The text is empty without costs.
 pub(super) fn text(costs: &[IdleCost]) -> String {
     let mut text = String::new();
     if !costs.is_empty() {

@@ -34,7 +34,7 @@ pub(super) struct Row {
     pub parameters: Value,
     /// The times.
     pub times: Times,
-    /// The times while no CPU may enter a C-state with an exit latency; `None` if that is not
+    /// The times while no CPU may enter a C-state with an exit latency. `None` if that is not
     /// possible, or makes no difference.
     pub held: Option<Times>,
 }
@@ -148,7 +148,7 @@ impl Measuring<'_> {
                 self.add("sleep_cpu", format!("CPU time of {said}"), parameters, count, &once)?;
             }
         }
-        // Of one kind after the other, in the order of `--json`.
+        // Rows are grouped by kind, in the order of `--json`.
         self.rows.sort_by_key(|row| GROUPS.iter().position(|group| *group == row.group));
         Ok(())
     }

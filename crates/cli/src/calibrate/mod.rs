@@ -20,8 +20,8 @@ use crate::output;
 use idle_cost::IdleCost;
 use measure::{Row, measure};
 
-/// With a larger share of time spent waiting for other threads, figures are not those of an idle
-/// machine. A thread that is alone and often woken waits some 1 %.
+/// The maximum share of time spent waiting for other threads. Above it, figures are not those of an
+/// idle machine. A thread that is alone and often woken waits some 1 %.
 const WAITED_MAX_PERCENT: f64 = 3.0;
 
 /// The groups of rows, in their order; in JSON each is a key.
@@ -146,8 +146,8 @@ impl Report {
         text + &format!("Measured on CPU {first}{peer}\n{}\n", self.machine.line())
     }
 
-    /// Returns the cost of idle states in a wake-up, by the CPU's idle time; empty without the
-    /// limit.
+    /// Returns the cost of idle states in a wake-up, by the CPU's idle time. The list is empty
+    /// without the limit.
     fn idle_costs(&self) -> Vec<IdleCost> {
         let wakes = self.rows.iter().filter(|row| row.group == "eventfd_wake");
         let cost = |row: &Row| {

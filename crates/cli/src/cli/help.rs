@@ -14,7 +14,7 @@ macro_rules! help {
 }
 pub(super) use help;
 
-/// What stands below the line `heading` in `file`, up to the next heading.
+/// Returns the text below the line `heading` in `file`, up to the next heading.
 pub(crate) fn part(file: &'static str, heading: &str) -> &'static str {
     let found = file.split_once(heading);
     debug_assert!(found.is_some(), "no text {heading}");

@@ -8,14 +8,14 @@ use clap::{ArgAction, Args as _, Command};
 use super::bench::{BenchArgs, OTHER_KEYS};
 use crate::job;
 
-/// The words of a command line as the definition has them. `--time_based` is `--time-based`; a key
-/// of fio's without an option of its own, as `--ioengine=libaio` or `--ioengine libaio`, becomes
-/// `--job-key=ioengine=libaio`. What is neither is left as it is.
+/// Converts the words of a command line to the options that clap defines. `--time_based` becomes
+/// `--time-based`. A key of fio's without an option of its own, such as `--ioengine=libaio` or
+/// `--ioengine libaio`, becomes `--job-key=ioengine=libaio`. Other words stay as they are.
 pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_none_or(|command| command != "bench") {
         return words;
     }
-    // By name: whether a separate word may be its value.
+    // Maps an option's name to whether a separate word may be its value.
     let mut own: BTreeMap<String, bool> = BTreeMap::new();
     for arg in BenchArgs::augment_args(Command::new("bench")).get_arguments() {
         let takes = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);

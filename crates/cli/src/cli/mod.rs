@@ -240,7 +240,7 @@ pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
     T::try_parse_from(words).map_err(|error| Failure::usage(one_line(&error)))
 }
 
-/// clap's paragraphs as one line: what is wrong, its tips, and where to read on.
+/// Formats clap's paragraphs as one line: the error, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "no command given: bench, report, info, copy, fs, run, mount, umount, \
@@ -363,8 +363,8 @@ mod tests {
             let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
             let text = text.replace("\\\n", " ");
             for line in text.lines().filter(|line| line.starts_with("  meantime ")) {
-                // What follows several spaces says what it is for. (A line of a table has its first
-                // word only.)
+                // The text after several spaces explains the command. A line of a table has only
+                // its first word before them.
                 let line = line.trim();
                 let line = line.split_once("   ").map_or(line, |(typed, _)| typed);
                 if line == "meantime" {

@@ -8,8 +8,8 @@ use meantime_random::Rng;
 use super::Kind;
 use super::shared::Counters;
 
-/// Two readings of the clock are 10 or 20 ns apart; a context switch to another program and back
-/// takes longer than this.
+/// The shortest gap between two readings of the clock that counts as a context switch. Two readings
+/// are 10 or 20 ns apart; a switch to another program and back takes longer than this.
 const TSC_GAP_NS: u64 = 500;
 
 /// Cache lines visited between two readings. Even if each misses in every cache and in the TLB, the
@@ -19,7 +19,7 @@ const WALK_GAP_NS: u64 = 3_000;
 
 const LINE_BYTES: u64 = 64;
 
-/// A line of the working set: the next line, and a counter to write.
+/// A line of the working set: the index of the next line, and a counter to write.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 struct Line {
@@ -74,12 +74,12 @@ fn watch(counters: &Counters, clock: &Clock, gap_ns: u64, each: u64, mut step: i
     }
 }
 
-/// Returns `len` lines in one random cycle: every line is visited before any is visited again, and
+/// Returns `len` lines in one random cycle. Every line is visited before any is visited again, and
 /// no prefetcher can predict the next.
 fn working_set(len: usize) -> Vec<Line> {
     let mut lines: Vec<Line> = (0..len).map(|at| Line { next: at as u64, visits: 0 }).collect();
     let mut rng = Rng::new(0x6d65_616e_7469_6d65);
-    // Sattolo's algorithm: a permutation of one cycle.
+    // Sattolo's algorithm makes a permutation of one cycle.
     for at in (1..len).rev() {
         let other = rng.below(at as u64) as usize;
         let next = lines[at].next;

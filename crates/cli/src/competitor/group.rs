@@ -54,7 +54,7 @@ impl Competitors for CompetitorGroup {
     }
 }
 
-/// Adds up samples; all are of the same time.
+/// Adds up samples that were all taken at the same time.
 fn together(samples: impl Iterator<Item = Sample>) -> Sample {
     let mut sum = Sample::default();
     for one in samples {
@@ -69,7 +69,7 @@ fn together(samples: impl Iterator<Item = Sample>) -> Sample {
 mod tests {
     use super::*;
 
-    /// By hand: two that ran 300 and 500 of the same 1,000 ns used 80 % of the CPU.
+    /// Computed by hand: two that ran 300 and 500 of the same 1,000 ns used 80 % of the CPU.
     #[test]
     fn work_adds_up_and_time_does_not() {
         let ran = |ran_ns| Sample { at_ns: 1_000, ran_ns, work: ran_ns / 10, ..Sample::default() };

@@ -26,10 +26,10 @@ pub(crate) use group::CompetitorGroup;
 pub(crate) use meantime_bench::competitor::{Kind, Sample};
 use shared::Counters;
 
-/// Maximum time to start: to fill 4 GiB, on a busy machine.
+/// The maximum time to start, which includes filling 4 GiB on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Time until a stop takes effect: when it next runs.
+/// The time until a stop takes effect: the competitor sees it when it next runs.
 const UNTIL_STOPPED: Duration = Duration::from_micros(200);
 
 /// A running competitor. It ends when this is dropped, or when the thread that started it ends.
@@ -42,7 +42,7 @@ pub(crate) struct Competitor {
 }
 
 impl Competitor {
-    /// Starts a competitor on `cpu`; it is paused when this returns.
+    /// Starts a competitor on `cpu`. It is paused when this returns.
     fn start(cpu: usize, kind: Kind) -> Result<Self, String> {
         let failed = |what: &dyn fmt::Display| {
             format!("cannot start the competing program {kind} on CPU {cpu}: {what}")
@@ -81,7 +81,8 @@ impl Competitor {
         Ok(competitor)
     }
 
-    /// Returns its counters so far. Take differences; cheap enough to be called around every I/O.
+    /// Returns its counters so far; callers take differences. It is cheap enough to be called
+    /// around every I/O.
     pub(crate) fn sample(&self) -> Sample {
         Sample {
             at_ns: self.clock.now_ns(),
@@ -101,8 +102,8 @@ impl Competitor {
         }
     }
 
-    /// Returns the time in which it has run so far, in ns: to some 20 ns, if the caller is on the
-    /// same CPU.
+    /// Returns the time in which it has run so far, in ns. The time is accurate to some 20 ns if
+    /// the caller is on the same CPU.
     #[inline(always)]
     pub(crate) fn ran_ns(&self) -> u64 {
         self.shared.ran_ns.load(Relaxed)

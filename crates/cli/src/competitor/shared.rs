@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
-/// The page's content. Each counter is consistent by itself; two that are read one after the other
+/// The page's content. Each counter is consistent by itself. Two that are read one after the other
 /// may be an instant apart.
 #[derive(Debug, Default)]
 #[repr(C, align(128))]
@@ -25,7 +25,7 @@ pub(super) struct Counters {
     pub ready: AtomicBool,
     /// Whether it must end.
     pub stop: AtomicBool,
-    /// Number of pauses that have ended: a gap in which this changed is not counted.
+    /// The number of pauses that have ended. A gap in which this changed is not counted.
     pub pauses: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn create() -> std::io::Result<(&'static Counters, OwnedFd)> {
     Ok((map(&file)?, file))
 }
 
-/// Maps the counters in `file`, for as long as this process lives: a page for each competitor.
+/// Maps the counters in `file` for as long as this process lives. Each competitor has one page.
 pub(super) fn map(file: &OwnedFd) -> std::io::Result<&'static Counters> {
     if fstat(file)?.st_size != size_of::<Counters>() as i64 {
         return Err(std::io::ErrorKind::InvalidData.into());

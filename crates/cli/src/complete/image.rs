@@ -1,5 +1,5 @@
-//! Names in an image file's ext4 file system, read from the file as it is: no journal is replayed,
-//! no device opened, nothing locked.
+//! Names in an image file's ext4 file system, read from the file as it is: this replays no journal,
+//! opens no device and takes no lock.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -14,7 +14,7 @@ use meantime_ext4::format::{Source, SourceError, Volume, VolumeOptions};
 
 /// The inode of the root directory.
 const ROOT: u32 = 2;
-/// The longest time to look for names. Later ones are not offered: the user waits after Tab.
+/// The maximum time to look for names. Names found later are not offered: the user waits after Tab.
 const TIME_MAX: Duration = Duration::from_millis(30);
 
 struct Image(File);
@@ -27,15 +27,15 @@ impl Source for Image {
     }
 }
 
-/// Names in directory `dir` of the image that begin with `prefix`; those of directories end in a
-/// slash. Empty if anything is not as it should be.
+/// Returns names in directory `dir` of the image that begin with `prefix`. Those of directories end
+/// in a slash. After an error the names found until then are returned.
 pub(super) fn names(image: &Path, dir: &[u8], prefix: &[u8]) -> Vec<OsString> {
-    // No device, and no pipe, whose opening would block.
+    // Devices are not opened, and neither are pipes, whose opening would block.
     if !image.metadata().is_ok_and(|metadata| metadata.is_file()) {
         return Vec::new();
     }
     let mut names = Vec::new();
-    // What was found before an error is of use, too.
+    // Names that were found before an error are of use, too.
     let _ = collect(image, dir, prefix, &mut names);
     names.sort();
     names
@@ -73,7 +73,7 @@ fn collect(image: &Path, dir: &[u8], prefix: &[u8], names: &mut Vec<OsString>) -
     Some(())
 }
 
-/// Splits a path at its last slash: the directory, with the slash, and the begin of a name.
+/// Splits a path at its last slash: the directory with the slash, and the beginning of a name.
 pub(super) fn split(path: &Path) -> (&[u8], &[u8]) {
     let bytes = path.as_os_str().as_bytes();
     bytes.split_at(bytes.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1))

@@ -1,7 +1,7 @@
-//! What a shell offers at a press of Tab. The scripts in `completions/` call `meantime complete` for
-//! it.
+//! Completions that a shell offers at a press of Tab. The scripts in `completions/` call
+//! `meantime complete` for them.
 //!
-//! Nothing is opened but regular image files, for the names in them; nothing is written to stderr.
+//! This opens nothing but regular image files, for the names in them. It writes nothing to stderr.
 
 mod image;
 mod values;
@@ -19,8 +19,8 @@ use crate::cli::{CompleteArgs, Shell};
 use crate::failure::Failure;
 use word::Word;
 
-/// Runs the command: a candidate a line, for bash ready to be inserted, for others with its help
-/// after a tab.
+/// Runs the command. It prints one candidate a line: for bash ready to be inserted, for other
+/// shells with its help after a tab.
 pub(crate) fn run(args: &CompleteArgs) -> Result<ExitCode, Failure> {
     let mut words = args.words.clone();
     let last = words.pop().unwrap_or_default();

@@ -54,7 +54,7 @@ fn last_of(
 }
 
 fn text(value: &OsStr) -> &str {
-    // What is no UTF-8 is completed by nothing but paths.
+    // Only paths complete a value that is not UTF-8.
     value.to_str().unwrap_or("\0")
 }
 
@@ -169,13 +169,13 @@ pub(super) fn mount_options(value: &OsStr) -> Vec<Candidate> {
 
 /// Processes that `top` can look at.
 pub(super) fn processes(value: &OsStr) -> Vec<Candidate> {
-    // By name alone: a press of Tab neither connects nor removes anything.
+    // Processes are found by name alone: a press of Tab neither connects nor removes anything.
     let served = meantime_block::control::served_names();
     let pids: Vec<String> = served.iter().map(u32::to_string).collect();
     beginning(text(value), pids.iter().map(String::as_str))
 }
 
-/// What a job does.
+/// Directions and orders of a job.
 pub(super) const DIRECTIONS: &[&str] =
     &["read", "write", "randread", "randwrite", "rw", "randrw", "trim", "randtrim", "trimwrite"];
 
@@ -219,7 +219,7 @@ pub(super) fn programs(index: usize, value: &OsStr) -> Vec<Candidate> {
     names.collect::<BTreeSet<_>>().into_iter().map(Candidate::new).collect()
 }
 
-/// What `ssd ctl` can say.
+/// Returns the candidates for the words of `ssd ctl`.
 pub(super) fn requests(index: usize, value: &OsStr) -> Vec<Candidate> {
     let known: &[&str] = match index {
         0 => &["faults", "slow", "power-cut", "unplug", "plug", "counters", "refusals"],

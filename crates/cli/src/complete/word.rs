@@ -6,9 +6,9 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 /// A word, perhaps not finished.
 #[derive(Debug)]
 pub(super) struct Word {
-    /// What the shell makes of it.
+    /// The text as the shell interprets it.
     plain: Vec<u8>,
-    /// Where in it the part begins that readline replaces.
+    /// The offset in `plain` of the part that readline replaces.
     replaced_from: usize,
     /// The quote that is still open.
     quote: Option<u8>,
@@ -69,15 +69,15 @@ impl Word {
         at.map_or(0, |at| at + 1)
     }
 
-    /// Whether [`Word::insertion`] can write `value`: in double quotes nothing keeps bash from
-    /// expanding `!`.
+    /// Returns whether [`Word::insertion`] can write `value`: in double quotes nothing keeps bash
+    /// from expanding `!`.
     pub(super) fn can_hold(&self, value: &OsStr) -> bool {
         let new = value.as_bytes().get(self.plain.len()..).unwrap_or_default();
         self.quote != Some(b'"') || !new.contains(&b'!')
     }
 
-    /// What readline is to put in the place of the part that it replaces, for `value`, which begins
-    /// with this word.
+    /// Returns the text with which readline replaces its part, to complete this word to `value`.
+    /// `value` begins with this word.
     pub(super) fn insertion(&self, value: &OsStr) -> Vec<u8> {
         let mut quoted = Vec::new();
         for &byte in value.as_bytes().get(self.replaced_from..).unwrap_or_default() {
@@ -109,7 +109,7 @@ mod tests {
             // Readline replaces what follows the colon.
             ("mem:1G\\?mo", "mem:1G?mo", "mem:1G?model=", "1G\\?model="),
             ("--device=mem:1", "--device=mem:1", "--device=mem:1G", "1G"),
-            // In quotes it replaces all that follows the quote, and so do we.
+            // In quotes readline replaces all that follows the quote, and so do we.
             ("'mem:1G?mo", "mem:1G?mo", "mem:1G?model=", "mem:1G?model="),
             ("--device='mem:1", "--device=mem:1", "--device=mem:1G?", "mem:1G?"),
             ("\"file:a b", "file:a b", "file:a b$.img", "file:a b\\$.img"),

@@ -6,7 +6,8 @@ use super::facts;
 use crate::facts::table;
 use crate::figures;
 
-/// Number of a device's uses that are shown; a thousand containers may each have a mount.
+/// The maximum number of a device's uses that are shown. A thousand containers may each have a
+/// mount.
 const USES_MAX: usize = 6;
 
 /// Returns the table, with advice on its devices.

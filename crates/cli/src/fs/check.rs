@@ -112,7 +112,7 @@ impl Report {
         self.bar.set_position(inodes);
     }
 
-    /// Prints a line for `finding` at once; keeps it for JSON.
+    /// Counts `finding`. Keeps it for JSON, or else prints a line at once.
     fn finding(&mut self, finding: &Finding) -> Result<(), Failure> {
         self.count += 1;
         if self.json {
@@ -170,7 +170,8 @@ impl Report {
     }
 }
 
-/// Formats `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
+/// Formats a finding such as `extent-checksum: inode 12 (/a/b), block 345: an extent node's
+/// checksum is wrong`.
 fn line(finding: &Finding) -> String {
     let Corruption { defect, ino, block } = finding.corruption;
     let path = finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path)));

@@ -21,7 +21,7 @@ struct Listed {
     name: OsString,
     ino: u32,
     file_type: Option<FileType>,
-    /// With `--long`: its metadata, and a link's target.
+    /// The metadata and a link's target, with `--long`.
     more: Option<(Metadata, Option<OsString>)>,
 }
 
@@ -42,15 +42,16 @@ pub(super) fn run(args: &LsArgs) -> Result<ExitCode, Failure> {
     Ok(if failures.is_empty() { ended } else { ExitCode::from(FAILED) })
 }
 
-/// Lists what `path` leads to; with `--recursive` adds what cannot be read below it to `failures`.
+/// Lists what `path` leads to. With `--recursive`, adds everything below that cannot be read to
+/// `failures`.
 fn list(
     fs: &FileSystem,
     path: &std::path::Path,
     args: &LsArgs,
     failures: &mut Vec<Failure>,
 ) -> Result<Vec<Listed>, Error> {
-    // A link to a directory is followed, as by ls; with --long it is shown itself unless it ends in
-    // a slash.
+    // A link to a directory is followed, as ls does. With --long the link itself is shown unless it
+    // ends in a slash.
     let follow = !args.long || path.as_os_str().as_bytes().ends_with(b"/");
     let node = resolve(fs, path, follow)?;
     if node.file_type() != FileType::Directory {
@@ -81,7 +82,7 @@ fn list(
 }
 
 impl Listed {
-    /// Looks at `node`; if it is to be `long`, at its metadata and a link's target, too.
+    /// Reads the type of `node`, and if `long` also its metadata and a link's target.
     fn new(fs: &FileSystem, name: OsString, node: &Node, long: bool) -> Result<Self, Error> {
         let (ino, file_type) = (node.ino(), node.file_type());
         let is_link = long && file_type == FileType::Symlink;

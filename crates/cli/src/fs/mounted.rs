@@ -59,7 +59,7 @@ pub(super) fn change(
     Ok(ExitCode::from(signal::exit_code().unwrap_or(0)))
 }
 
-/// Returns the node that `path` leads to; through a link at its end if `follow`.
+/// Returns the node that `path` leads to. A link at its end is followed if `follow`.
 pub(super) fn resolve(fs: &FileSystem, path: &Path, follow: bool) -> Result<Node, Error> {
     fs.resolve(&fs.root()?, path, follow)
 }
@@ -80,8 +80,9 @@ pub(super) fn parent(fs: &FileSystem, path: &Path) -> Result<(Node, OsString), E
     Ok((parent, name.to_owned()))
 }
 
-/// Returns where something named `name` goes that is to be at `path`: a directory that is there is
-/// gone into. The directory, the name there, and the whole path.
+/// Returns the destination of something named `name` that is to be at `path`: the directory, the
+/// name there, and the whole path. If `path` is an existing directory, the destination is inside
+/// it.
 pub(super) fn destination(
     fs: &FileSystem,
     path: &Path,
@@ -98,7 +99,7 @@ pub(super) fn destination(
     }
 }
 
-/// Returns the node with that name; `None` if there is none.
+/// Returns the node with that name, or `None` if there is none.
 pub(super) fn find(fs: &FileSystem, parent: &Node, name: &OsStr) -> Result<Option<Node>, Error> {
     match fs.lookup(parent, name) {
         Ok(node) => Ok(Some(node)),

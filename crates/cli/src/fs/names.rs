@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use crate::location::Location;
 
-/// Returns a name for standard output: on a terminal without control characters, elsewhere its
+/// Returns a name for standard output: without control characters on a terminal, otherwise its
 /// bytes.
 pub(super) fn shown(name: &OsStr) -> Vec<u8> {
     if std::io::stdout().is_terminal() {
@@ -68,7 +68,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns bytes as a string if they are UTF-8, else hexadecimal; and which of the two.
+/// Returns bytes as a string if they are UTF-8, otherwise hexadecimal, and which of the two it is.
 pub(super) fn text_or_hex(bytes: &[u8]) -> (&'static str, String) {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(|c: char| c.is_control()) => ("text", text.to_owned()),
@@ -78,7 +78,7 @@ pub(super) fn text_or_hex(bytes: &[u8]) -> (&'static str, String) {
 
 /// Formats `drwxr-xr-x`, as `ls -l` does.
 pub(super) fn mode(file_type: FileType, mode: u16) -> String {
-    /// By the number of the type in `st_mode`.
+    /// The letters, indexed by the number of the type in `st_mode`.
     const TYPES: &[u8; 13] = b"?pc?d?b?-?l?s";
     let mut text = String::from(char::from(TYPES[file_type as usize]));
     for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
@@ -104,8 +104,8 @@ pub(super) fn flags(flags: u32) -> String {
     set.map(|(letter, _)| letter).collect()
 }
 
-/// Returns a time in UTC; the beginning of 1970 for one outside the calendar, which a damaged
-/// superblock may hold.
+/// Returns a time in UTC. A time outside the calendar, which a damaged superblock may hold, becomes
+/// the beginning of 1970.
 fn utc(time: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(time.seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
@@ -122,8 +122,8 @@ pub(super) fn time(time: Timestamp) -> String {
     format!("{}:{second:02}.{:09} UTC", minute(time), time.nanoseconds)
 }
 
-/// Returns a time for JSON: seconds since 1970, with nanoseconds in another field, since a real
-/// number could not hold both.
+/// Returns a time for JSON in seconds since 1970. The nanoseconds are in another field, since a
+/// real number could not hold both.
 pub(super) fn time_json(time: Timestamp) -> Value {
     json!({ "seconds": time.seconds, "nanoseconds": time.nanoseconds })
 }

@@ -22,7 +22,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Creates the progress of one file of `bytes`, or of a whole directory; invisible unless
+    /// Creates the progress of one file of `bytes`, or of a whole directory. It is invisible unless
     /// stderr is a terminal.
     pub(super) fn new(bytes: Option<u64>) -> Self {
         let template = match bytes {
@@ -43,13 +43,14 @@ impl Progress {
         }
     }
 
-    /// Adds `bytes`; the present file is copied up to `offset`.
+    /// Adds `bytes`. The present file is copied up to `offset`.
     pub(super) fn copied(&mut self, bytes: usize, offset: u64) {
         self.bytes += bytes as u64;
         self.bar.set_position(if self.of_one { offset } else { self.bytes });
     }
 
-    /// Counts and reports a failure; returns it if what follows would fail, too.
+    /// Counts and reports a failure. Returns it instead if `is_final`, when what follows would
+    /// fail, too.
     pub(super) fn failed(&mut self, failure: Failure, is_final: bool) -> Result<(), Failure> {
         if is_final {
             return Err(failure);

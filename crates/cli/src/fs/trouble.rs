@@ -5,9 +5,9 @@ use rustix::io::Errno;
 
 /// On which side of a copy it was.
 pub(super) enum Trouble {
-    /// In the file system on the device.
+    /// An error of the file system on the device.
     Inside(Error),
-    /// In the kernel's.
+    /// An error of a file system in the kernel.
     Outside(std::io::Error),
 }
 

@@ -49,7 +49,7 @@ fn df_facts(device: &str, usage: &Usage) -> Vec<Fact> {
 pub(super) fn info(args: &PlaceArgs) -> Result<ExitCode, Failure> {
     let (fs, location) = mount(&args.location, &args.mount)?;
     let info = fs.info();
-    // (An error here is shown as text, together with the rest.)
+    // An error here is shown as text, together with the rest.
     let protection = fs.multiple_mount_protection().map_err(|error| error.to_string()).transpose();
     end(text(&info_facts(&location.device, &info, protection.as_ref()), args.json).as_bytes())
 }

@@ -1,4 +1,4 @@
-//! A walk through a directory tree, without recursion: it may be deeper than a stack is.
+//! A walk through a directory tree. It does not recurse, since a tree may be deeper than a stack.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -40,8 +40,9 @@ pub(super) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Begins a walk: in each directory in the order of names, or of inodes, so that each block of
-    /// inodes is read and changed only once, not once for each of its files.
+    /// Begins a walk. Each directory is walked in the order of names if `by_name`, otherwise of
+    /// inodes. In the latter order each block of inodes is read and changed only once, not once for
+    /// each of its files.
     pub(super) fn new(fs: &'a FileSystem, by_name: bool) -> Self {
         Self { fs, by_name, levels: Vec::new(), seen: HashSet::new() }
     }
@@ -77,7 +78,7 @@ impl<'a> Walk<'a> {
         listed
     }
 
-    /// Returns the next step; `None` at the end.
+    /// Returns the next step, or `None` at the end.
     pub(super) fn next(&mut self) -> Option<Step> {
         let (above, names) = self.levels.last_mut()?;
         let Some((_, name)) = names.next() else {

@@ -32,7 +32,7 @@ const OACS: &[(u64, &str)] = &[
     (oacs::LOCKDOWN as u64, "Lockdown"),
 ];
 
-/// Returns the controller's facts; `queue_entries` is the maximum that the driver uses for a queue.
+/// Returns the controller's facts. `queue_entries` is the maximum that the driver uses for a queue.
 pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
     let (cap, version) = (info.cap, info.version);
     let version = format!("{}.{}.{}", version.major(), version.minor(), version.tertiary());

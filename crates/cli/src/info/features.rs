@@ -82,7 +82,7 @@ pub(super) fn features(device: &NvmeDevice) -> Vec<Vec<Fact>> {
             fid::VOLATILE_WRITE_CACHE if !controller.info().volatile_write_cache => {
                 Err("the controller has no volatile write cache".to_owned())
             }
-            // This one is the namespace's; the others are the controller's.
+            // This feature is the namespace's; the others are the controller's.
             fid::ERROR_RECOVERY => get(controller, fid, nsid),
             _ => get(controller, fid, 0),
         };

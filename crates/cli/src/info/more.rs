@@ -33,7 +33,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     rows
 }
 
-/// The answer to a query, as text and JSON; or why it was refused.
+/// The answer to a query as text and JSON, or the reason why it was refused.
 type Answer = Result<(String, Value), Error>;
 
 fn asked(name: &'static str, key: &'static str, answer: Answer) -> Fact {
@@ -66,7 +66,7 @@ fn firmware(controller: &Controller) -> Answer {
     let log = controller.firmware_slots()?;
     let revision = |slot| log.revision(slot).map(str::trim_end).filter(|text| !text.is_empty());
     let slots: Vec<(u8, &str)> = (1..=7).filter_map(|slot| Some((slot, revision(slot)?))).collect();
-    // AFI 2:0: the active slot.
+    // Bits 2:0 of AFI are the active slot.
     let active = log.afi & 7;
     let runs = |slot: u8| if slot == active { " (runs)" } else { "" };
     let words: Vec<String> =
@@ -74,7 +74,7 @@ fn firmware(controller: &Controller) -> Answer {
     Ok((words.join(", "), json!({ "active": active, "slots": slots })))
 }
 
-/// The supported admin and I/O commands by name; vendor-specific ones by number.
+/// Returns the supported admin and I/O commands by name, vendor-specific ones by number.
 fn commands(controller: &Controller) -> Answer {
     let Some(log) = controller.commands_supported()? else {
         return Ok(("not told".to_owned(), Value::Null));

@@ -52,7 +52,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
     })
 }
 
-/// Saturates at 64 bits, the limit of JSON numbers; no counter gets there.
+/// Converts `count` and saturates at 64 bits, the limit of JSON numbers. No counter reaches it.
 fn number(count: u128) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }

@@ -16,9 +16,9 @@ use crate::output::{end, print};
 use crate::signal;
 use crate::top::process::{Process, find, shortened};
 
-/// The most processes, the ones with the lowest numbers.
+/// The maximum number of processes. Those with the lowest numbers are shown.
 const PROCESSES_MAX: usize = 256;
-/// The time of a process to answer, and of all together: a scraper waits for 10 seconds.
+/// The time for a process to answer, and for all together. A scraper waits for 10 seconds.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 const ALL_TIME: Duration = Duration::from_secs(4);
 

@@ -20,16 +20,17 @@ use super::text::CONTENT_TYPE;
 
 /// The longest request head, in bytes.
 const HEAD_BYTES_MAX: usize = 8192;
-/// The most connections; further ones wait in the kernel's queue.
+/// The maximum number of connections. Further ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 32;
 /// The time of a connection, from beginning to end.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a page is shared: not each of many clients has all processes asked.
+/// The time for which a page is shared, so that many clients do not each cause all processes to be
+/// asked.
 const PAGE_AGE_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failure that would repeat itself at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A server; dropping it ends its thread and removes its socket.
+/// A server. Dropping it ends its thread and removes its socket.
 #[must_use = "dropping it ends the service"]
 pub(crate) struct Server {
     place: String,
@@ -69,7 +70,7 @@ impl Server {
         })
     }
 
-    /// Where it is, with the port that was chosen.
+    /// Returns its address, with the port that was chosen.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
@@ -161,7 +162,7 @@ fn end_of_head(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n")
 }
 
-/// Whether to answer with the page; else the status.
+/// Returns `Ok` if the answer is the page, otherwise the error's status.
 fn judge(head: &[u8]) -> Result<(), u16> {
     let head = std::str::from_utf8(head).map_err(|_| 400_u16)?;
     let mut lines = head.split("\r\n");

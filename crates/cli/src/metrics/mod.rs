@@ -1,4 +1,4 @@
-//! What this process, or all of the machine, has counted, for Prometheus: `--metrics` of commands
+//! The counters of this process, or of the whole machine, for Prometheus: `--metrics` of commands
 //! that serve or measure, and `meantime top --prometheus`.
 
 mod address;

@@ -13,7 +13,7 @@ pub(super) fn text(metrics: &Metrics) -> String {
     let mut text = String::new();
     let mut seen = HashSet::new();
     for family in metrics.families() {
-        // In Prometheus' format these lines have the name of the samples.
+        // In Prometheus' format these lines use the name of the samples.
         let (kind, suffix) = match family.kind {
             Kind::Counter => ("counter", "_total"),
             Kind::Info => ("gauge", "_info"),
@@ -61,7 +61,7 @@ fn escaped(text: &str, quotes: bool) -> String {
 mod tests {
     use super::*;
 
-    /// By hand, from the format's specification.
+    /// Written by hand, from the format's specification.
     #[test]
     fn the_format_is_as_specified() {
         let mut metrics = Metrics::default();

@@ -19,12 +19,13 @@ use crate::run::holders::Place;
 
 /// The file system type of our mounts.
 pub(crate) const KIND: &str = "fuse.meantime";
-/// How long `umount` waits for the mount's process before it says for whom.
+/// How long `umount` waits for the mount's process before it says which processes still use the
+/// mount.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a process that is about to end may keep the socket of a new mount.
 const OTHER_ENDS_TIME: Duration = Duration::from_secs(20);
 
-/// Finds the mount at `dir` in the text of mountinfo: the last entry is on top.
+/// Finds the mount at `dir` in the text of mountinfo. The last entry is the topmost mount.
 fn mounted_at(dir: &Path, mountinfo: &str) -> Option<MountEntry> {
     mountinfo::parse(mountinfo).rfind(|entry| entry.dir == dir)
 }
@@ -68,14 +69,14 @@ fn address(mounted: &MountEntry) -> std::io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(format!("meantime-mount-{}", mounted.device))
 }
 
-/// Creates the socket of the mount at `dir`, for whose end `meantime umount` waits. `None` if that
-/// fails; `umount` does not wait then.
+/// Creates the socket of the mount at `dir`, for whose end `meantime umount` waits. Returns `None`
+/// if that fails; `umount` then does not wait.
 pub(super) fn hold(dir: &Path) -> Option<UnixListener> {
     listen(&address(&find(dir)?).ok()?).ok()
 }
 
-/// Listens at `address`. The kernel gives the number of a mount to the next one while the process of
-/// the first still writes: waits until that has ended, for [`OTHER_ENDS_TIME`] at most.
+/// Listens at `address`. The kernel may reuse the number of a mount while the process of the first
+/// mount still writes. This waits until that process has ended, for [`OTHER_ENDS_TIME`] at most.
 fn listen(address: &SocketAddr) -> std::io::Result<UnixListener> {
     let deadline = Instant::now() + OTHER_ENDS_TIME;
     loop {
@@ -87,7 +88,7 @@ fn listen(address: &SocketAddr) -> std::io::Result<UnixListener> {
         if left.is_zero() {
             return Err(error);
         }
-        // If it cannot be connected to, it has just ended.
+        // If the other process cannot be connected to, it has just ended.
         if let Ok(mut other) = UnixStream::connect_addr(address) {
             other.set_read_timeout(Some(left))?;
             let _ = other.read(&mut [0]);
@@ -101,8 +102,8 @@ pub(crate) fn umount(args: &UmountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Unmounts `dir`, and waits until its process has ended. `by_force`: users of the mount get errors
-/// from now on. `lazily`: detaches it now, and does not wait for its users.
+/// Unmounts `dir`, and waits until its process has ended. With `by_force`, users of the mount get
+/// errors from now on. With `lazily`, it is detached now, without waiting for its users.
 pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Failure> {
     let (place, mounted) = ours(dir)?;
     let server = connect(&mounted);
@@ -129,7 +130,7 @@ pub(super) fn unmount(dir: &Path, by_force: bool, lazily: bool) -> Result<(), Fa
         });
     }
     if let (Ok(mut server), false) = (server, lazily) {
-        // No data is ever sent: the read returns when the process has ended.
+        // No data is ever sent. The read returns when the process has ended.
         let _ = server.set_read_timeout(Some(PATIENCE));
         let is_over =
             |read: std::io::Result<usize>| !read.is_err_and(|e| e.kind() == ErrorKind::WouldBlock);

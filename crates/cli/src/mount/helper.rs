@@ -1,8 +1,8 @@
-//! This command as helper of mount(8) and umount(8), under the names `mount.fuse.meantime` and
-//! `umount.fuse.meantime`, which they look for in /sbin.
+//! Runs this command as the helper of mount(8) and umount(8), which look in /sbin for the names
+//! `mount.fuse.meantime` and `umount.fuse.meantime`.
 //!
-//! So `mount -t fuse.meantime DEVICE DIR` and lines of /etc/fstab work, and `umount DIR` returns
-//! when everything is written.
+//! With it `mount -t fuse.meantime DEVICE DIR` and lines of /etc/fstab work, and `umount DIR`
+//! returns when everything is written.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;

@@ -14,7 +14,7 @@ pub(crate) fn publish(mount: &Mount) -> Published {
         let mount = [("mount", dir.as_str())];
         add_cache(metrics, &mount, &fs);
         add_journal(metrics, &mount, &fs);
-        // Without a shared-memory path there are none.
+        // Without a shared-memory path there are no calls.
         let calls = calls.as_ref().map_or_else(Calls::default, |calls| calls.get());
         add_calls(metrics, &mount, &calls);
         for (kind, counts) in requests.iter().filter(|(_, counts)| counts.served > 0) {

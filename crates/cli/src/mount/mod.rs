@@ -32,7 +32,7 @@ pub(crate) use helper::run as as_helper;
 /// The longest time between two checks for a signal. A signal just before a wait begins does not
 /// end this wait.
 const LOOK: Duration = Duration::from_secs(1);
-/// What the background process writes to the pipe when the mount answers.
+/// The line that the background process writes to the pipe when the mount answers.
 const READY: &[u8] = b"ready\n";
 
 /// Runs `mount`.
@@ -109,7 +109,8 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     let mount = match Mount::new(fs.clone(), &args.dir, &words.options) {
         Ok(mount) => mount,
         Err(error) => {
-            // No program has written to it yet, so an error of unmounting does not matter.
+            // No program has written to the file system yet, so an error of unmounting does not
+            // matter.
             let _ = fs.unmount();
             return Err(Failure::new(error));
         }
@@ -117,7 +118,7 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     let published = metrics::publish(&mount);
     let _held = ending::hold(mount.dir());
     let remounts = remount::listen(mount.dir());
-    // If the first process is gone, it was interrupted: the mount ends again.
+    // If the first process is gone, it was interrupted, and the mount ends again.
     if !args.announce || announce() {
         let asked = remounts.as_ref().map(|listener| listener.as_fd());
         while !mount.wait_beside(asked, LOOK) && !signal::stopped() {
@@ -131,7 +132,7 @@ fn serve(args: &KernelMountArgs, device: &str, words: &Words) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has `meantime top` find this process, while the result lives.
+/// Lets `meantime top` find this process while the result lives.
 pub(crate) fn control() -> Option<ControlServer> {
     let served = control::own_path().and_then(|path| control::serve(&path));
     served
@@ -141,7 +142,7 @@ pub(crate) fn control() -> Option<ControlServer> {
         .ok()
 }
 
-/// Says why a mount takes so long: whether another machine has the file system is being watched.
+/// Says why a mount takes so long: it watches whether another machine has the file system mounted.
 pub(crate) fn tell_of_wait(most: Duration) {
     warn(format_args!(
         "waiting for up to {} s whether somebody else has mounted it: it was not unmounted (mmp)",

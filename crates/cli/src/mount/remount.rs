@@ -1,8 +1,9 @@
-//! `mount -o remount`: the part of the kernel, and that of the process that serves the mount.
+//! `mount -o remount`: the kernel's part, and the part of the process that serves the mount.
 //!
-//! FUSE does not tell its server of a remount. So the helper of mount(8) asks it over a socket:
-//! first whether the options are possible; once the kernel has changed them, to do its part. After
-//! `remount,ro` returns, everything is on the device, and nothing is written any more.
+//! FUSE does not tell its server of a remount. So the helper of mount(8) asks the server over a
+//! socket, first whether the options are possible. Once the kernel has changed them, the helper
+//! asks the server to do its part. After `remount,ro` returns, everything is on the device, and
+//! nothing is written any more.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -18,7 +19,7 @@ use rustix::mount::mount_remount;
 use super::ending::{find, ours};
 use crate::failure::{Context as _, Failure};
 
-/// The longest time that a client can keep the server waiting.
+/// The maximum time that a client can keep the server waiting.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The most bytes of a request.
 const LONGEST: u64 = 8 << 10;
@@ -49,7 +50,7 @@ pub(super) fn serve(listener: &UnixListener, fs: &FileSystem, words: &Words) {
     if !user.uid.is_root() && user.uid != rustix::process::geteuid() {
         return;
     }
-    // (A client that has stopped must not block the server.)
+    // A client that has stopped must not block the server.
     let _ = stream.set_read_timeout(Some(PATIENCE));
     let _ = stream.set_write_timeout(Some(PATIENCE));
     let mut line = String::new();
@@ -70,8 +71,8 @@ fn apply(fs: &FileSystem, new: &Words) -> Result<(), String> {
     if new.options.read_only { fs.sync().map_err(|error| error.to_string()) } else { Ok(()) }
 }
 
-/// Returns the options of a mount with `now` after a remount with `options`; an error if one cannot
-/// be changed. `is_writable`: the file system was mounted for writing.
+/// Returns the options of a mount with `now` after a remount with `options`. Returns an error if
+/// one cannot be changed. `is_writable` says whether the file system was mounted for writing.
 fn changed(now: &Words, is_writable: bool, options: &str) -> Result<Words, String> {
     let mut new = now.clone();
     for word in options.split(',') {
@@ -116,7 +117,7 @@ pub(super) fn remount(dir: &Path, options: &str) -> Result<(), Failure> {
     ask(&mounted, CHECK, options).context(&shown)?;
     let mut new = Words::default();
     for word in options.split(',').filter(|word| *word != "remount") {
-        // (Fails for the kernel's own words.)
+        // This fails for the kernel's own words.
         let _ = new.obey(word);
     }
     mount_remount(&place, new.options.flags(), "").map_err(|error| {

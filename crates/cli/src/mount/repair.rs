@@ -9,10 +9,10 @@ use meantime_hw::mountinfo::MountEntry;
 use super::ending::{KIND, connect, find, place, unmount};
 use crate::failure::Failure;
 
-/// Time after which a server that does not answer is taken for hung, not dead.
+/// The time after which a server that does not answer counts as hung, not dead.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Removes the dead mounts at `dir`. `may_be_none`: that none of ours is there is no error.
+/// Removes the dead mounts at `dir`. If `may_be_none`, it is no error that none of ours is there.
 pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
     let shown = dir.display();
     let mut is_done = may_be_none;
@@ -20,7 +20,7 @@ pub(super) fn clear(dir: &Path, may_be_none: bool) -> Result<(), Failure> {
         let place = place(dir)?;
         match find(&place) {
             Some(mounted) if mounted.kind == KIND => {
-                // A `meantime mount` process holds its socket until it ends; other programs that
+                // A `meantime mount` process holds its socket until it ends. Other programs that
                 // use our library have none.
                 if connect(&mounted).is_ok() || !is_dead(&place) {
                     return Err(Failure::new(format_args!(

@@ -19,7 +19,7 @@ use crate::machine::{Machine, PROGRAM, REVISION};
 use crate::output::{self, Target, progress_bar};
 use crate::signal;
 
-/// Repetitions, and the time for each cell in seconds: quick and full.
+/// The number of repetitions, and the time for each cell in seconds, of a quick and of a full run.
 const LENGTHS: [(usize, f64); 2] = [(3, 0.25), (9, 0.5)];
 
 /// Runs the command.

@@ -17,7 +17,7 @@ const LISTED: usize = 16;
 
 /// The mount that a program has in namespaces of its own.
 pub(crate) struct Place {
-    /// Its device number: as it is written, and as its files have it.
+    /// Its device number: as text, and as statx reports it for its files.
     device: String,
     number: (u32, u32),
 }
@@ -26,7 +26,8 @@ pub(crate) struct Place {
 pub(super) struct Holder {
     pid: Pid,
     name: String,
-    /// The mount is among those that it sees; else it only has something open.
+    /// Whether the mount is among those that the process sees. If not, the process only has
+    /// something open.
     sees: bool,
 }
 
@@ -79,16 +80,17 @@ impl Place {
         Some(Holder { pid, name, sees })
     }
 
-    /// Whether a process sees the mount. (In a chroot its list has only what is below. Its namespace
-    /// is not asked for: the number of one that has ended is another's at once, whose processes
-    /// would be ended.)
+    /// Returns whether a process sees the mount. In a chroot its list has only what is below. This
+    /// does not compare namespace numbers: the number of a namespace that has ended is reused at
+    /// once, and processes of another one would be ended.
     fn is_seen_by(&self, dir: &Path) -> bool {
         let text = fs::read_to_string(dir.join("mountinfo")).unwrap_or_default();
         mountinfo::parse(&text).any(|entry| entry.device == self.device)
     }
 
-    /// Whether a process has a directory or a file of the mount, or has one mapped, although it does
-    /// not see it: it was unmounted there lazily, or passed on by somebody else.
+    /// Returns whether a process has a directory or a file of the mount open or mapped. It may do
+    /// so without seeing the mount, if that was unmounted there lazily, or if another process
+    /// passed the file on.
     fn is_used_by(&self, dir: &Path) -> bool {
         let open = fs::read_dir(dir.join("fd")).into_iter().flatten().filter_map(Result::ok);
         let places = ["cwd", "root", "exe"].map(|name| dir.join(name)).into_iter();
@@ -110,8 +112,9 @@ impl Place {
 }
 
 impl Holders {
-    /// Sends SIGTERM to those that see the mount: they come of the program. (Who only has a file of
-    /// it may be anybody, to whom the program has passed it.) Returns these.
+    /// Sends SIGTERM to the processes that see the mount, since they descend from the program, and
+    /// returns these. A process that only has a file of the mount may be any process to which the
+    /// program has passed it.
     pub(super) fn end(self) -> Self {
         let ask = |one: &Holder| one.sees && kill_process(one.pid, Signal::TERM).is_ok();
         Self(self.0.into_iter().filter(ask).collect())

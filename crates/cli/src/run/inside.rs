@@ -22,10 +22,10 @@ const CANNOT_EXECUTE: u8 = 126;
 
 /// Becomes the program when the mount answers. Standard input is the socket until then.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    // (This process has just started, and has one thread.)
+    // This process has just started, and has one thread.
     let options = words(args)?.options;
-    // Looked for before this process has other mounts: in a chroot the kernel names this command by
-    // the path outside from then on.
+    // The library is looked for before this process has other mounts: in a chroot the kernel names
+    // this command by the path outside from then on.
     let library = args.short.as_ref().map(|_| library::find()).transpose()?;
     let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
         .map_err(Failure::new)?;

@@ -1,5 +1,5 @@
-//! The library that is loaded into programs (LD_PRELOAD): it sends their data calls to the process
-//! that has the mount, by shared memory.
+//! The library that is loaded into programs (LD_PRELOAD). It sends their data calls by shared
+//! memory to the process that has the mount.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,13 +12,13 @@ const FILE: &str = "libmeantime_intercept.so";
 /// The variable that names another file.
 const VARIABLE: &str = "MEANTIME_INTERCEPT";
 
-/// Leads from a directory that there is, for the loader of glibc, to the root; for that of musl,
-/// which knows no `$LIB`, nowhere. It ignores a library that is not there, but fails with one that
-/// needs glibc.
+/// A prefix of the library's path. For the loader of glibc it leads from an existing directory to
+/// the root. For that of musl, which knows no `$LIB`, it leads nowhere: musl ignores a library that
+/// does not exist, but fails with one that needs glibc.
 const ONLY_GLIBC: &str = "/usr/$LIB/../../../../..";
 
-/// Returns the value of LD_PRELOAD: our library first, since other ones may want to see the calls
-/// that ours passes on.
+/// Returns the value of LD_PRELOAD. Our library comes first, since other ones may want to see the
+/// calls that ours passes on.
 pub(super) fn preloaded(library: &Path) -> OsString {
     let is_there = Path::new("/usr/lib").is_dir();
     let mut all = OsString::from(if is_there { ONLY_GLIBC } else { "" });
@@ -34,7 +34,7 @@ pub(super) fn preloaded(library: &Path) -> OsString {
 fn missing(command: &Path) -> String {
     let place = command.display();
     if cfg!(target_feature = "crt-static") {
-        // What loads libraries is the program's C library: a static build makes none.
+        // The program's C library loads libraries, and a static build makes none.
         format!(
             "{place} is built statically and comes without {FILE}: use the command that `make \
              install` or the package `meantime` installs, or name its library by {VARIABLE}"
@@ -47,7 +47,8 @@ fn missing(command: &Path) -> String {
     }
 }
 
-/// Returns the library's path: the variable's, else beside this command, or where it is installed.
+/// Returns the library's path: the one that the variable names, or else the one beside this command
+/// or where it is installed.
 pub(super) fn find() -> Result<PathBuf, Failure> {
     let found = match std::env::var_os(VARIABLE) {
         Some(path) => {

@@ -2,8 +2,8 @@
 //!
 //! This process serves the mount, and is the program's parent. The program starts as this command
 //! again (`inside`), which enters namespaces of its own, mounts there, and waits until the mount
-//! answers. When the last process in the namespaces has ended, the kernel unmounts. If some go on
-//! after the program, signals end them, or at last the mount.
+//! answers. When the last process in the namespaces has ended, the kernel unmounts. If some
+//! processes go on after the program, a signal to this process ends them, or at last the mount.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -23,7 +23,7 @@ use crate::cli::RunArgs;
 use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::{metrics, mount, signal};
 
-/// What is said to have failed until the program runs.
+/// The operation that an error names until the program runs.
 pub(super) const STARTING: &str = "starting";
 
 /// How long children may outlive the program before a message says so.
@@ -152,8 +152,8 @@ impl Program {
 
     /// Waits until it has ended. Returns the exit code that a shell would return.
     fn wait(&mut self) -> Result<ExitCode, Failure> {
-        // NOWAIT keeps the PID reserved: signals are forwarded until it has ended, and never after
-        // the PID is free.
+        // NOWAIT keeps the PID reserved. So signals are forwarded until the program has ended, and
+        // never after the PID is free.
         let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let waited = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid()), until_it_ends));
         signal::forward_to_none();
@@ -167,15 +167,15 @@ fn code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-/// Waits until no process has the mount any more: the program's children may still write. A signal
-/// sends them SIGTERM. After `grace`, or with a second signal, it returns false: the mount has to
-/// be ended.
+/// Waits until no process has the mount any more, since the program's children may still write. A
+/// signal sends them SIGTERM. After `grace`, or with a second signal, it returns false: the mount
+/// has to be ended.
 fn wait_for_others(mount: &Mount, place: Option<&Place>, grace: Duration) -> bool {
     if mount.wait(LEFT_BEHIND) {
         return true;
     }
-    // A mount's number is the next one's as soon as it has ended: those that were found then may
-    // have nothing to do with this one.
+    // The number of a mount is reused as soon as the mount has ended. Processes that were found
+    // then may have nothing to do with this mount.
     let holders = || {
         let found = place.map_or(Holders::default(), Place::holders);
         if mount.wait(END_SEEN) { Holders::default() } else { found }
@@ -210,7 +210,7 @@ fn wait_for_others(mount: &Mount, place: Option<&Place>, grace: Duration) -> boo
 
 /// Ends a mount that others have still.
 fn end_by_force(mount: Mount, place: Option<&Place>) -> Result<(), Failure> {
-    // If the device does not answer, for example.
+    // The end may hang, for example if the device does not answer.
     signal::let_the_next_kill();
     let holders = place.map_or(Holders::default(), Place::holders);
     warn(format_args!(

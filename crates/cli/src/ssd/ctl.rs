@@ -1,5 +1,5 @@
-//! `meantime ssd ctl`: a request to a software SSD in another process. The protocol is that of
-//! `meantime_ssd::control`.
+//! `meantime ssd ctl`: a request to a software SSD in another process. `meantime_ssd::control` has
+//! the protocol.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,7 @@ use crate::cli::CtlArgs;
 use crate::failure::Failure;
 use crate::output::end;
 
-/// Longer than the SSD's own time-out for its clients.
+/// The time-out. It is longer than the SSD's own for its clients.
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The longest answer that is accepted.

@@ -96,7 +96,8 @@ impl Log {
     }
 }
 
-/// Returns the `new` latest of `refusals` as lines, oldest first; no more than are shown at once.
+/// Returns the `new` latest of `refusals` as lines, the oldest first, but no more than are shown at
+/// once.
 fn latest(refusals: &[Refusal], new: u64) -> Vec<String> {
     let refusals: Vec<&Refusal> = refusals.iter().filter(|refusal| !refusal.tolerated).collect();
     let shown = refusals.len().min(new.try_into().unwrap_or(usize::MAX)).min(LINES_MAX);

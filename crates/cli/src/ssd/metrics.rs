@@ -4,8 +4,8 @@ use meantime_block::control::metrics::{self, Kind, Metrics, Published};
 use meantime_ssd::Counters;
 use meantime_ssd::tcp::TcpCounters;
 
-/// What the SSD has counted, beside commands, bytes and faults: its name there, here, and what it
-/// is.
+/// The counters of the SSD besides commands, bytes and faults. Each has its name there, its name
+/// here, and a description.
 const COUNTERS: [(&str, &str, &str); 15] = [
     ("refused", "refused_commands", "Commands that ended with an error because of the host"),
     ("bad_registers", "refused_register_accesses", "Register accesses that broke a rule"),

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &SsdArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// What the options say of the SSD, however it is served.
+/// Applies the options to the SSD's configuration, however it is served.
 fn adjust(args: &SsdArgs, config: &mut SsdConfig) {
     if let Some(serial) = &args.serial {
         config.serial.clone_from(serial);
@@ -65,8 +65,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         uid: owner.as_ref().map(|owner| owner.uid),
         gid: owner.as_ref().map(|owner| owner.gid),
     };
-    // Before the medium, which may create a file: if another process already serves there, nothing
-    // is left behind.
+    // The socket is bound before the medium is opened, which may create a file: if another process
+    // already serves there, nothing is left behind.
     let socket = Socket::bind(path, &options).map_err(Failure::new)?;
     sigbus::catch();
     signal::catch();
@@ -84,8 +84,8 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
         if let Event::Connected { .. } = event {
             drivers.fetch_add(1, Ordering::Relaxed);
         }
-        // Events that come faster than they are logged are dropped: the server does not wait for
-        // the log.
+        // Events that come faster than they are logged are dropped, since the server does not wait
+        // for the log.
         let _ = tell.try_send(event);
     })
     .context(format_args!("cannot serve {}", path.display()))?;
@@ -117,7 +117,7 @@ fn serve(args: &SsdArgs, uri: &str, path: &Path) -> Result<ExitCode, Failure> {
     written(uri, flushed)
 }
 
-/// What is served beside an SSD; dropping it ends that.
+/// The services beside an SSD. Dropping this ends them.
 struct Beside {
     _control: Option<ControlServer>,
     _endpoint: Option<Endpoint>,
@@ -143,7 +143,7 @@ impl Beside {
     }
 }
 
-/// How the command ends if everything was `flushed`, or not.
+/// Returns how the command ends, depending on whether everything was `flushed`.
 fn written(uri: &str, flushed: bool) -> Result<ExitCode, Failure> {
     if flushed {
         return Ok(ExitCode::SUCCESS);

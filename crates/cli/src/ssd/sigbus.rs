@@ -1,5 +1,5 @@
-//! SIGBUS: memory that a driver mapped is gone (its file has shrunk, or there are no huge pages
-//! left). That ends the driver's connection, not this process.
+//! SIGBUS is raised when memory that a driver mapped is gone (its file has shrunk, or there are no
+//! huge pages left). That ends the driver's connection, not this process.
 
 #![expect(unsafe_code)]
 
@@ -14,8 +14,8 @@ extern "C" fn replace(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut l
     // SAFETY: the kernel passes a valid `siginfo_t`, which for SIGBUS has an address.
     let address = unsafe { (*info).si_addr() }.addr();
     if !meantime_ssd::served::replace_faulted(address) {
-        // Not a driver's memory: on return the access faults again, and the signal has its default
-        // effect. SAFETY: signal(2) is async-signal-safe.
+        // The memory is not a driver's. On return the access faults again, and the signal has its
+        // default effect. SAFETY: signal(2) is async-signal-safe.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }

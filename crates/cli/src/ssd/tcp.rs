@@ -73,7 +73,7 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
         log.log_due(&handle);
     }
     log.log_now(&handle);
-    // What hosts write until the end is flushed, too.
+    // Data that hosts write until the end is flushed, too.
     let flushed = target.stop();
     tell(&mut log, before, handle.tcp_counters());
     refused.tell(&handle.refused_hosts(), true, |text| log.line(text));
@@ -96,13 +96,13 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// What was said of refused hosts: of each reason, how often it had happened and when that was.
+/// The refusals that were reported: for each reason their number and the time of the report.
 #[derive(Default)]
 struct Refused(Vec<(u64, Instant)>);
 
 impl Refused {
-    /// Says why hosts were refused: each reason at once, and then now and then how often more; at
-    /// the `end` what is left to say.
+    /// Reports why hosts were refused. Each reason is reported at once, and further refusals at
+    /// intervals. With `end`, the remaining ones are reported.
     fn tell(&mut self, all: &[RefusedHost], end: bool, mut say: impl FnMut(&str)) {
         /// Time between two lines on the same reason.
         const AGAIN: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ impl Refused {
     }
 }
 
-/// Logs what the counters say has happened; returns them.
+/// Logs what the counters say has happened, and returns them.
 fn tell(log: &mut Log, before: TcpCounters, now: TcpCounters) -> TcpCounters {
     for ((name, old), (_, new)) in before.iter().zip(now.iter()) {
         let what = match name {

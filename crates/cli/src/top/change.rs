@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// The queues, and their new policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// `None`: all.
+    /// The queue, or `None` for all.
     queue: Option<u64>,
     policy: String,
 }

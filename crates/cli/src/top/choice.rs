@@ -12,14 +12,15 @@ pub(super) struct Choice {
     way: &'static str,
     since_s: f64,
     cpu_share: f64,
-    /// Ways with known times: the expected time of an I/O and CPU of its wait, in ns.
+    /// The ways whose times are known: the expected time of an I/O and the CPU time of its wait, in
+    /// ns.
     expected: Vec<(&'static str, u64, u64)>,
 }
 
 impl Choice {
-    /// The choice in `figures`; `None`: the policy is another one.
+    /// Returns the choice in `figures`, or `None` if the policy is another one.
     pub(super) fn of(figures: &QueueFigures) -> Option<Self> {
-        // In the order of their numbers, from 1 on.
+        // The ways are in the order of their numbers, from 1 on.
         let ways = [
             ("poll", figures.poll_ns, figures.poll_cpu_ns),
             ("planned", figures.planned_ns, figures.planned_cpu_ns),
@@ -34,7 +35,7 @@ impl Choice {
         })
     }
 
-    /// The JSON: names contain the units.
+    /// Returns the JSON. Names contain the units.
     pub(super) fn json(&self) -> Value {
         let ways = self.expected.iter().map(|(way, ns, cpu_ns)| {
             ((*way).to_owned(), json!({ "expected_ns": ns, "expected_cpu_ns": cpu_ns }))

@@ -68,7 +68,8 @@ fn show(
         thread::sleep(pause);
         let after = match client.snapshot() {
             Ok(after) => after,
-            // Not by the existence of the process: its parent may not have waited for it yet.
+            // The existence of the process would not tell: its parent may not have waited for it
+            // yet.
             Err(ControlError::Io { source, .. }) if !args.once && is_end(&source) => {
                 let pid = process.served.pid;
                 return output::print(&format!(

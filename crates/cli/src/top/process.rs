@@ -9,7 +9,7 @@ use crate::failure::Failure;
 pub(crate) struct Process {
     /// The process and its socket.
     pub(crate) served: Served,
-    /// Its command line; empty if that cannot be read.
+    /// Its command line, which is empty if it cannot be read.
     pub(crate) command: String,
 }
 
@@ -26,7 +26,7 @@ impl Process {
         Client::connect(&self.served.path).map_err(|error| self.failure(&error))
     }
 
-    /// Whether it is `meantime ssd`, which has no queues: only the exporter looks at it.
+    /// Whether it is `meantime ssd`, which has no queues. Only the exporter looks at it.
     fn is_ssd(&self) -> bool {
         self.command.split(' ').nth(1) == Some("ssd")
     }

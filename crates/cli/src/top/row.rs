@@ -45,7 +45,7 @@ impl Row {
         (ns > 0).then_some(ns as f64)
     }
 
-    /// Returns what is shown of it: keys contain the units; unknown values are null.
+    /// Returns the facts about it. Keys contain the units; unknown values are null.
     pub(super) fn facts(&self) -> Vec<Fact> {
         let (state, rates, figures) = (&self.state, &self.rates, &self.state.figures);
         let known = |ns: u64| (ns > 0).then_some(ns);
@@ -99,7 +99,7 @@ fn expected(row: &Row) -> String {
     }
 }
 
-/// What stands for nothing known.
+/// The text for an unknown value.
 const NONE: &str = "–";
 
 /// Formats a time in µs: `0.46`, `10.1`, `1234`.
@@ -137,7 +137,7 @@ pub(super) mod tests {
     use super::*;
     use crate::facts::object;
 
-    /// Three queues: one that meets its expectation, one that polls, one that is idle.
+    /// Returns three queues: one that meets its expectation, one that polls, one that is idle.
     pub(crate) fn known() -> Vec<Row> {
         let state = |id, policy: &str, figures| QueueState {
             id,

@@ -150,7 +150,7 @@ impl GridCell {
         format!("mem:{}?model={model}", self.shape.medium())
     }
 
-    /// Returns its job: with each of `policies`, for `runtime` each; optionally with a competing
+    /// Returns its job, which runs each of `policies` for `runtime`, optionally with a competing
     /// program.
     pub(super) fn job(
         &self,
@@ -203,7 +203,7 @@ pub(super) fn cells(
     let all = times_ns.iter().flat_map(|device_ns| {
         shapes.iter().map(|shape| GridCell { device_ns: *device_ns, shape: *shape })
     });
-    // Without a filter the one word is empty, and in every name.
+    // Without a filter the only word is empty, and every name contains it.
     let filter = filter.unwrap_or_default();
     let words: Vec<&str> = filter.split(',').map(str::trim).collect();
     let wanted = |cell: &GridCell| words.iter().any(|word| cell.name().contains(word));
@@ -218,7 +218,7 @@ pub(super) fn cells(
     Ok(cells)
 }
 
-/// Parses a list of device times: `2,4.1us,0.1ms`; a bare number is µs.
+/// Parses a list of device times such as `2,4.1us,0.1ms`. A bare number is in µs.
 pub(super) fn parse_times(list: &str) -> Result<Vec<u64>, Failure> {
     let (least, most) = DEVICE_TIME_LIMITS_NS;
     parse_list("--times", list, |text| {

@@ -12,14 +12,14 @@ pub(super) const IOS: usize = 30_000;
 /// The host's time between two I/Os, in ns, as far as it matters for running programs.
 const BETWEEN_NS: u64 = 500;
 
-/// Sizes in bytes, each with the share of all up to it in percent: those of the cell's job.
+/// The sizes in bytes of the cell's job, each with the cumulative share up to it in percent.
 const SIZES: [(u32, u64); 5] =
     [(512, 20), (4 << 10, 60), (16 << 10, 80), (64 << 10, 90), (128 << 10, 100)];
 
 const CHANNELS: usize = 4;
 const PROGRAM_NS: u64 = 600_000;
 
-/// Returns the times of `count` I/Os of `cell`, by the rule of its model; one seed gives one trace.
+/// Returns the times of `count` I/Os of `cell`, by the rule of its model. One seed gives one trace.
 pub(super) fn trace(cell: &GridCell, count: usize, seed: u64) -> Trace {
     let mut random = Rng::new(seed);
     let mut programs = Programs::default();
@@ -64,7 +64,7 @@ fn time_of_size_ns(base_ns: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Channels that are busy with programs; I/Os come one after the other.
+/// Channels that are busy with programs. I/Os come one after the other.
 #[derive(Debug, Default)]
 struct Programs {
     now_ns: u64,
@@ -125,7 +125,7 @@ mod tests {
         let mut programs = Programs::default();
         assert_eq!(programs.io(Kind::Write, 10_000, 1).device_ns, 10_000);
         assert_eq!(programs.io(Kind::Read, 10_000, 0).device_ns, 10_000);
-        // The write completed at 10 µs and its program ends at 610; this read comes at 21.
+        // The write completed at 10 µs and its program ends at 610. This read comes at 21.
         assert_eq!(programs.io(Kind::Read, 10_000, 1).device_ns, 599_000);
         assert_eq!(programs.io(Kind::Read, 10_000, 1).device_ns, 10_000);
         let trace = of(Shape::Programs);

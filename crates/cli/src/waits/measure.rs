@@ -21,14 +21,14 @@ const TURN: Duration = Duration::from_millis(100);
 /// Minimum number of turns of each policy in a cell, even for short runtimes.
 const ROUNDS_MIN: u32 = 4;
 
-/// Number of turns beside a competing program; before each that program runs alone for the same
-/// time.
+/// The number of turns beside a competing program. Before each turn that program runs alone for the
+/// same time.
 const COMPETING_ROUNDS: u32 = 2;
 
 /// The measurements in each cell.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
-    /// Policies; `poll` is one of them.
+    /// The policies. `poll` is one of them.
     pub policies: Vec<Policy>,
     /// Time for each.
     pub runtime: Duration,

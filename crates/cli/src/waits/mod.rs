@@ -122,7 +122,7 @@ fn simulate(
     })
 }
 
-/// Has `one` make the result of each cell, and shows each when it is there.
+/// Calls `one` to make the result of each cell, and shows each result when it is there.
 fn each_cell(
     plan: &Plan,
     passes: usize,
@@ -176,7 +176,7 @@ fn plan(args: &WaitsArgs) -> Result<Plan, Failure> {
     let cells = grid::cells(times_ns, shapes, args.filter.as_deref())?;
     let policies = policies(args.policies.as_deref().unwrap_or(usual.policies))?;
     let (mut runtime, mut competitor) = (usual.runtime, None);
-    // The job's own keys: only one place knows their values.
+    // The job parses its own keys: only one place knows their values.
     let mut job = Job::new("waits");
     if let Some(text) = &args.runtime {
         job.set("runtime", Some(text), &Origin::CommandLine)?;

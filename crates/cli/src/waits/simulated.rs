@@ -21,8 +21,8 @@ pub(crate) enum Whose {
     ThisMachine,
 }
 
-/// Returns the machine with these wake costs, and with the CPU that sleeping is charged here: live
-/// figures are what the kernel charges, too.
+/// Returns the machine with these wake costs, and with the CPU time that the kernel charges here
+/// for sleeping. Live figures are what the kernel charges, too.
 pub(super) fn this_machine(costs: &WakeCosts) -> Machine {
     let [sleep_cpu_ns, interrupt_cpu_ns] = costs.cpu_ns;
     Machine { sleep_cpu_ns, interrupt_cpu_ns, ..Machine::this_vm(&costs.timer, &costs.interrupt) }
@@ -54,8 +54,8 @@ pub(super) fn cell(
 }
 
 /// Adds to `result` the references on `machine` with the times of `trace`: with the goal of
-/// `adaptive`, and with that of each policy that has its own. Not for shapes with several I/Os in
-/// flight.
+/// `adaptive`, and with that of each policy that has its own. Shapes with several I/Os in flight
+/// get none.
 pub(super) fn hold_against_references(
     result: &mut CellResult,
     cell: &GridCell,

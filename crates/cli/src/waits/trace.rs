@@ -24,7 +24,8 @@ use crate::signal;
 
 use super::grid::{GridCell, ModelFile};
 
-/// Maximum number of I/Os of a cell: far fewer than the stamps that a device keeps.
+/// The maximum number of I/Os of a cell. It is far smaller than the number of stamps that a device
+/// keeps.
 const IOS_MAX: usize = 20_000;
 
 /// Maximum time of a recording.
@@ -54,7 +55,7 @@ pub(super) fn record(cell: &GridCell, progress: &mut Progress) -> Result<Trace, 
     })
 }
 
-/// One I/O after the other: references are for one in flight.
+/// Records one I/O after the other: references are for one in flight.
 fn poll(plan: &JobPlan, devices: &Devices) -> Result<Trace, Failure> {
     let (device, uri) = (devices.device(plan.devices[0]), devices.uri(plan.devices[0]));
     let lost = |why: &str| Failure::new(format_args!("{uri}: recording device times: {why}"));
@@ -103,7 +104,7 @@ fn poll(plan: &JobPlan, devices: &Devices) -> Result<Trace, Failure> {
     Ok(Trace { ios })
 }
 
-/// The stamp of a command that has ended: it is written a little later than the completion.
+/// Returns the stamp of a command that has ended. It is written a little later than the completion.
 fn stamp(stamps: &dyn StampSource, index: u64) -> Option<DeviceStamp> {
     let begun = Instant::now();
     while stamps.written() <= index && begun.elapsed() < STAMP_PATIENCE {
@@ -115,9 +116,9 @@ fn stamp(stamps: &dyn StampSource, index: u64) -> Option<DeviceStamp> {
 /// The cost of waking up on this machine.
 #[derive(Debug)]
 pub(super) struct WakeCosts {
-    /// How late a sleep ends.
+    /// The time by which a sleep ends late.
     pub timer: Times,
-    /// From an eventfd's signal until the thread that slept on it runs.
+    /// The time from an eventfd's signal until the thread that slept on it runs.
     pub interrupt: Times,
     /// CPU that the thread is charged for a sleep and for a wait by eventfd, in ns.
     pub cpu_ns: [u64; 2],
@@ -131,8 +132,8 @@ const SLEEPS: usize = 500;
 /// Time for which a core is idle before it is woken by an eventfd.
 const IDLE: Duration = Duration::from_micros(20);
 
-/// Number of batches of each, of which the calmest counts: a temporary disturbance by other
-/// programs is not a cost of waking up.
+/// The number of batches of each measurement, of which the calmest counts: a temporary disturbance
+/// by other programs is not a cost of waking up.
 const BATCHES: usize = 5;
 
 /// Returns the result of `once`, which is [`SLEEPS`] sleeps, and the CPU that the thread is charged
@@ -157,7 +158,7 @@ impl WakeCosts {
     pub(super) fn measure() -> Result<Self, Failure> {
         let allowed = cpu::allowed();
         let thread = std::thread::spawn(move || {
-            // As in the bench: the last CPU is the software SSD's.
+            // As in the bench, the last CPU is the software SSD's.
             let mut other = None;
             if let [first, .., last] = allowed[..] {
                 cpu::bind(&[first]).map_err(Failure::new)?;

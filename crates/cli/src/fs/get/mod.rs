@@ -68,8 +68,8 @@ pub(super) fn run(args: &GetArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if getter.progress.failures > 0 { FAILED } else { 0 }))
 }
 
-/// Opens the directory to copy into, and returns the copy's name in it; an empty name: the contents
-/// go there.
+/// Opens the directory to copy into, and returns the copy's name in it. If the name is empty, the
+/// contents are copied into the directory itself.
 fn open_target(
     to: &Path,
     name: Option<OsString>,
@@ -81,7 +81,7 @@ fn open_target(
         || Failure::new(format_args!("cannot copy to {shown}: there is no such directory"));
     let open = |dir| Target::open(dir, force).context(format_args!("cannot copy to {shown}"));
     if to.is_dir() {
-        // Of the root directory, which has no name, the contents are copied.
+        // The root directory has no name, so its contents are copied.
         return Ok((open(to)?, name.map(PathBuf::from).unwrap_or_default()));
     }
     if !is_directory && to.as_os_str().as_bytes().ends_with(b"/") {
@@ -139,7 +139,7 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// Has the copy at `to` all that `node` is, but for its data.
+    /// Gives the copy at `to` all that `node` has except its data.
     fn finish(&mut self, node: &Node, to: &Path) -> Result<(), Trouble> {
         // The destination's own directory is the user's, unless it is a copy.
         if !to.as_os_str().is_empty() {
@@ -185,7 +185,7 @@ impl Getter<'_> {
         Ok(())
     }
 
-    /// Copies the data of `node`; holes stay holes.
+    /// Copies the data of `node`. Holes stay holes.
     fn contents(&mut self, node: &Node, new: &File) -> Result<(), Trouble> {
         let file = self.fs.open_node(node)?;
         let size = file.size();
@@ -209,8 +209,8 @@ impl Getter<'_> {
         Ok(new.set_len(size)?)
     }
 
-    /// Reports the trouble with `shown`, which is copied to `to`. Returns an error if the copy cannot
-    /// go on: if the next file would fail, too.
+    /// Reports the trouble with `shown`, which is copied to `to`. Returns an error if the copy
+    /// cannot go on, because the next file would fail, too.
     fn count(&mut self, done: Result<(), Trouble>, shown: &Path, to: &Path) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
         let to = names::harmless(to);

@@ -1,5 +1,5 @@
 //! The place of copies: below one directory, and never outside of it. Every step of a path is
-//! opened by itself from the directory above, without following a link. So neither the image nor a
+//! opened relative to the directory above, without following a link. So neither the image nor a
 //! concurrent change of the destination can lead outside.
 
 use std::ffi::OsStr;
@@ -58,7 +58,7 @@ const PLACE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC
 const DIRECTORY: OFlags = PLACE.union(OFlags::DIRECTORY);
 
 impl Target {
-    /// Opens `path`, below which copies go; the user names it, and it may be a link. With `force`,
+    /// Opens `path`, below which copies go. The user names it, so it may be a link. With `force`,
     /// existing files are replaced.
     pub(super) fn open(path: &Path, force: bool) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -76,7 +76,7 @@ impl Target {
         Ok((fd, name))
     }
 
-    /// Calls `make`, which creates something that must be new; with `force` an existing entry is
+    /// Calls `make`, which creates something that must be new. With `force` an existing entry is
     /// removed first, unless it is a directory.
     fn make<T>(&self, path: &Path, make: impl Fn(&OwnedFd, &OsStr) -> Result<T>) -> Result<T> {
         let (parent, name) = self.parent(path)?;
@@ -89,7 +89,7 @@ impl Target {
         }
     }
 
-    /// Creates a directory that only this user can use for now; with `force` it may exist.
+    /// Creates a directory that only this user can use for now. With `force` it may already exist.
     pub(super) fn make_directory(&self, path: &Path) -> Result<()> {
         let (parent, name) = self.parent(path)?;
         if self.force && fs::openat(&parent, name, DIRECTORY, Mode::empty()).is_ok() {

@@ -40,7 +40,7 @@ struct Putter<'a> {
     fs: &'a FileSystem,
     force: bool,
     progress: Progress,
-    /// By device and inode: files with several names that were copied.
+    /// The copies of files with several names, by device and inode of the source.
     links: HashMap<(u64, u64), Node>,
     /// Attributes that could not be kept.
     attributes: u64,
@@ -50,7 +50,7 @@ struct Putter<'a> {
 /// Runs the command.
 pub(super) fn run(args: &PutArgs) -> Result<ExitCode, Failure> {
     let shown = names::harmless(&args.from);
-    // The user's own path may be a link; links below it are not followed.
+    // The user's own path may be a link. Links below it are not followed.
     let metadata = std::fs::metadata(&args.from).context(&shown)?;
     if metadata.is_dir() && !args.recursive {
         return Err(Failure::new(format_args!("{shown}: is a directory: copy it with -r")));
@@ -153,8 +153,8 @@ impl Putter<'_> {
     /// Creates the file under a temporary name, and renames it when it is on the disk.
     fn replace(&mut self, item: &Item) -> Result<(), Trouble> {
         let Item { above, name, .. } = item;
-        // The name is new: this process alone changes the file system, and a file that a crash has
-        // left was named by an earlier time.
+        // The name is new: only this process changes the file system, and a file that a crash has
+        // left has the name of an earlier time.
         let now = UNIX_EPOCH.elapsed().unwrap_or_default();
         let temporary = OsString::from(format!(".meantime-put-{}", now.as_nanos()));
         let made = self.make(item, &temporary).and_then(|made| {
@@ -169,8 +169,8 @@ impl Putter<'_> {
         made
     }
 
-    /// Creates `name`, which does not exist; `None`: the user has stopped it, and nothing was
-    /// created.
+    /// Creates `name`, which does not exist. Returns `None` if the user has stopped it, and nothing
+    /// was created.
     fn make(&mut self, item: &Item, name: &OsStr) -> Result<Option<Node>, Trouble> {
         let Item { from, metadata, above, .. } = item;
         let key = (metadata.dev(), metadata.ino());
@@ -179,7 +179,7 @@ impl Putter<'_> {
             self.progress.files += 1;
             return Ok(Some(first.clone()));
         }
-        // Only root can use it until it is complete.
+        // Only root can use the file until it is complete.
         let new = NewNode { mode: 0o600, uid: 0, gid: 0, umask: 0 };
         let kind = metadata.file_type();
         let node = if kind.is_file() {
@@ -213,7 +213,7 @@ impl Putter<'_> {
         Ok(Some(node))
     }
 
-    /// Copies the data of `from`; holes stay holes.
+    /// Copies the data of `from`. Holes stay holes.
     fn contents(&mut self, from: &Path, node: &Node) -> Result<(), Trouble> {
         let mut source = Stretches::open(from)?;
         let options = OpenOptions { write: true, ..OpenOptions::default() };
@@ -284,8 +284,8 @@ impl Putter<'_> {
         Ok(())
     }
 
-    /// Reports the trouble with `item`, by the name of the side that it is with. Returns an error if
-    /// the copy cannot go on: if the next file would fail, too.
+    /// Reports the trouble with `item`, under the name of the side where it occurred. Returns an
+    /// error if the copy cannot go on, because the next file would fail, too.
     fn count(&mut self, done: Result<(), Trouble>, item: &Item) -> Result<(), Failure> {
         let Err(trouble) = done else { return Ok(()) };
         let (from, to) = (names::harmless(&item.from), names::harmless(&item.to));

@@ -33,7 +33,8 @@ impl Stretches {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Returns the next stretch: its first byte, and the one after its last; `None` at the end.
+    /// Returns the next stretch as its first byte and the byte after its last, or `None` at the
+    /// end.
     pub(super) fn next(&mut self) -> Result<Option<(u64, u64)>> {
         let size = self.bytes()?;
         if self.next >= size {
@@ -62,8 +63,8 @@ impl Stretches {
     }
 }
 
-/// Returns the extended attributes of `path`, itself if it is a link; empty where the file system
-/// has none.
+/// Returns the extended attributes of `path`. A link is not followed. The list is empty where the
+/// file system has none.
 pub(super) fn attributes(path: &Path) -> Result<Vec<(OsString, Vec<u8>)>> {
     let mut names = vec![0; 64 << 10];
     let bytes = match llistxattr(path, &mut names[..]) {
