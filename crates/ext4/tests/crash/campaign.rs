@@ -18,16 +18,16 @@ use crate::recovery::{self, Kind, Seen, Task, Violation};
 use crate::tally::{Counts, Tally};
 use crate::tree::Tree;
 
-/// How many states are checked.
+/// The limits on how many states are checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
     /// The most states per cut.
     pub per_cut: u64,
     /// The most states per run.
     pub per_run: usize,
-    /// The kernel mounts one in this many states; 0: none.
+    /// The kernel mounts one in this many states, or none if this is 0.
     pub kernel: u64,
-    /// In one in this many states, power is cut during recovery, too; 0: none.
+    /// In one in this many states, power is cut during recovery, too. 0 means none.
     pub again: u64,
 }
 
@@ -104,7 +104,7 @@ impl Campaign {
     /// Prints a summary.
     ///
     /// # Panics
-    /// If there were violations.
+    /// Panics if there were violations.
     pub(crate) fn end(self) {
         println!("{}: {} s, {}", self.name, self.begun.elapsed().as_secs(), self.tally.line());
         println!("{}", self.tally.table());
@@ -139,8 +139,8 @@ fn keep(place: &mut Place, on: &[&State]) -> String {
 const SUPERBLOCK_BYTES: usize = 1024;
 
 /// Whether the primary superblock of `place` with `state` is torn: its checksum is wrong, which
-/// ext4 cannot survive either. (All that may be torn have a checksum; without one this could not be
-/// detected.)
+/// ext4 cannot survive either. Everything that may be torn has a checksum; without one this could
+/// not be detected.
 fn is_torn(place: &Place, state: &State) -> bool {
     let mut superblock = place.base()[1024..2048].to_vec();
     for (offset, content) in state.changes() {
@@ -155,7 +155,7 @@ fn is_torn(place: &Place, state: &State) -> bool {
         }
     }
     let sum = u32::from_le_bytes(superblock[1020..].try_into().expect("four bytes"));
-    // (ext4's has no final inversion.)
+    // ext4's checksum has no final inversion.
     !crc32c::crc32c(&superblock[..1020]) != sum
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Config {
     pub unit_bytes: usize,
     pub overlap: Overlap,
     pub commit_overlap: CommitOverlap,
-    /// The most dirty pages, in bytes; 0: the default.
+    /// The maximum of dirty pages in bytes, or 0 for the default.
     pub dirty_bytes: usize,
     /// The length of the log, in blocks.
     pub log_blocks: usize,
@@ -123,7 +123,7 @@ impl Base {
     }
 }
 
-/// Makes a file system with the initial files, on blocks full of [`STALE`]; `None` without
+/// Makes a file system with the initial files, on blocks full of [`STALE`]. Returns `None` without
 /// e2fsprogs.
 pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
     let dir = meantime_testkit::image::scratch();
@@ -144,7 +144,7 @@ pub(crate) fn make(config: &Config, roots: &[&str]) -> Option<Base> {
         std::fs::set_permissions(&top, Permissions::from_mode(u32::from(DIRECTORY_MODE))).unwrap();
     }
     let image = dir.path().join("image");
-    // (mkfs takes whole MiB for a log. The blocks of fast commits come on top.)
+    // mkfs takes whole MiB for a log. The blocks of fast commits come on top.
     let log_bytes = (config.log_blocks * config.block_bytes).next_multiple_of(1 << 20);
     let fast_bytes = if config.fast_commit { 256 * config.block_bytes } else { 0 };
     // mkfs wants as much space beside the journal as for it.
@@ -197,7 +197,7 @@ pub(crate) fn attach(medium: Medium, config: &Config, seed: u64) -> Attached {
     Attached { ssd, controller }
 }
 
-/// Same as [`attach`] with a model without service times, mounted with `options`.
+/// Attaches `medium` to an SSD without service times and mounts it with `options`.
 pub(crate) fn mounted(
     medium: Medium,
     config: &Config,

@@ -17,13 +17,13 @@ pub(crate) struct Ours<'a> {
     pub root: &'a str,
 }
 
-/// The bytes from the beginning in which free blocks are trimmed: where the files are. (Each
-/// trimmed block is one more write of which a power cut may leave any part.)
+/// The bytes from the beginning in which free blocks are trimmed: where the files are. Each trimmed
+/// block is one more write of which a power cut may leave any part.
 const TRIMMED_BYTES: u64 = 2 << 20;
 
 const NEW: NewNode = NewNode { mode: 0o644, uid: 0, gid: 0, umask: 0 };
 
-/// Converts `error` to the model's error; `None`: the model has no such error.
+/// Converts `error` to the model's error, or `None` if the model has no such error.
 pub(crate) fn failed(error: &Error) -> Option<Fail> {
     match error {
         Error::NotFound => Some(Fail::NotFound),
@@ -271,7 +271,7 @@ impl Kernels<'_> {
                 XattrFlags::empty(),
             )?),
             Op::RemoveAttribute(name) => Ok(rustix::fs::removexattr(not_link(name)?, "user.x")?),
-            // (Direct writes are not aligned for O_DIRECT here, so they are buffered.)
+            // Direct writes are not aligned for O_DIRECT here, so they are buffered.
             Op::Write(name, offset, bytes) | Op::Direct(name, offset, bytes) => {
                 write(name, offset, bytes, 0)
             }

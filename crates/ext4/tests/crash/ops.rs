@@ -33,9 +33,9 @@ pub(crate) enum Op {
     Truncate(Name, u64),
     Punch(Name, u64, u64),
     Zero(Name, u64, u64),
-    /// Preallocates; the size stays.
+    /// Preallocates without changing the size.
     Keep(Name, u64, u64),
-    /// Preallocates; the size grows.
+    /// Preallocates and extends the size.
     Extend(Name, u64, u64),
     /// Reads the file and compares its content.
     Read(Name),
@@ -132,7 +132,7 @@ pub(crate) fn alphabet() -> Vec<Op> {
 const FILES: [Name; 9] = ["a", "b", "c", "d/a", "d/b", "d/s", "e/a", "e/b", "d/f/a"];
 const DIRECTORIES: [Name; 4] = ["d", "e", "d/f", "e/f"];
 
-/// Returns a random operation; `heavy`: sometimes with many bytes.
+/// Returns a random operation. If `heavy`, it sometimes has many bytes.
 pub(crate) fn random(rng: &mut Rng, heavy: bool) -> Op {
     use Op::*;
     let file = |rng: &mut Rng| FILES[rng.below(FILES.len() as u64) as usize];

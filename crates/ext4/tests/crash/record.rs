@@ -51,7 +51,7 @@ fn workload(why: impl Into<String>) -> Violation {
 
 /// Why a call failed.
 pub(crate) struct Failed {
-    /// The model's error; `None`: the model has no such error.
+    /// The model's error, or `None` if the model has no such error.
     fail: Option<Fail>,
     text: String,
 }
@@ -84,7 +84,7 @@ pub(crate) fn compare(model: &mut Model, op: &Op, done: Result<(), Failed>) -> R
     }
 }
 
-/// Same as [`record`]; a panic becomes a violation.
+/// Records a run, and returns a panic as a violation.
 pub(crate) fn run(
     place: &mut Place,
     base: &Base,

@@ -13,10 +13,11 @@ use crate::place::Place;
 use crate::tally::Counts;
 use crate::tree::Tree;
 
-/// How a promise was broken.
+/// The ways in which a promise is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// By the model: synced data are missing, or there is something that never was.
+    /// The model does not allow the state: synced data are missing, or there is something that
+    /// never was.
     Broken,
     /// e2fsck finds something to fix.
     Unclean,
@@ -194,7 +195,7 @@ fn by_e2fsck(
     place.put(on);
     let (code, said) = e2fsck(place.image(), "-p");
     counts.e2fsck += 1;
-    // (1: it has fixed something. Recovery after a crash does not count.)
+    // Exit code 1 means that e2fsck has fixed something. Recovery after a crash does not count.
     if code > i32::from(task.failed) || code < 0 || !unexpected(&said, task).is_empty() {
         return Err(Violation::new(Kind::Unclean, format!("e2fsck -p: {code}, {said:?}")));
     }
@@ -287,7 +288,8 @@ fn silent_after_e2fsck(place: &Place, config: &Config) -> Result<bool, Violation
     ))
 }
 
-/// The trees that the kernel reads from a copy of the image; `None`: it cannot be mounted here.
+/// Returns the trees that the kernel reads from a copy of the image, or `None` if it cannot be
+/// mounted here.
 ///
 /// A mount namespace that another process makes meanwhile keeps a copy of the mount: then the kernel
 /// goes on writing after the unmount. So no other state is in that file, and it is not looked at.
@@ -322,7 +324,7 @@ fn kernel_on(copy: &Path, at: &Path, roots: &[&str]) -> Result<Option<Vec<Tree>>
     Ok(Some(trees))
 }
 
-/// Whether a loop device has this file: it stays for a moment after its mount is gone.
+/// Whether a loop device has this file. The loop device stays for a moment after its mount is gone.
 fn is_on_loop_device(file: &Path) -> bool {
     let devices = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
     devices.into_iter().any(|device| {

@@ -102,7 +102,7 @@ fn all_runs(runs: Range<usize>, all: bool) -> String {
     let found: Mutex<Option<String>> = Mutex::new(None);
     in_parallel(runs.len(), |number, place: &mut Place| {
         let number = runs.start + number;
-        // What other tests find clean, too.
+        // Runs that other tests find clean need not be checked here, too.
         if all && !crate::all() && !number.is_multiple_of(4) {
             return true;
         }

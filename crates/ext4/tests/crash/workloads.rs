@@ -27,7 +27,7 @@ pub(crate) fn is_wanted(op: &Op) -> bool {
     std::env::var("MEANTIME_CRASH_ONLY").as_deref() != Ok("data") || op.is_on_data()
 }
 
-/// Same as [`random`], but only operations that are used.
+/// Returns a random operation that is used.
 pub(crate) fn wanted(rng: &mut Rng, heavy: bool) -> Op {
     loop {
         let op = random(rng, heavy);

@@ -22,7 +22,8 @@ use meantime_testkit::{Rng, setting};
 enum Ending {
     /// Cleanly unmounted.
     Clean,
-    /// Stopped as by a power failure; `true`: after the log was written.
+    /// The kernel was stopped as by a power failure. `true` means that it happened after the log
+    /// was written.
     Stopped(bool),
     /// Copied while mounted, right after a sync.
     Copied,
@@ -120,7 +121,7 @@ fn compare(lab: &Lab, image: &Path, ending: Ending, rng: &mut Rng) -> Result<Tal
         .map_err(|error| error.to_string())?;
     let ours = match compare::mount(image, rng) {
         Ok(ours) => ours,
-        // Refused by name: nothing wrong is read.
+        // An image is refused by name, and nothing wrong is read.
         Err(MountError::Unsupported { unsupported, .. })
             if unsupported.what.contains("fast_commit") =>
         {

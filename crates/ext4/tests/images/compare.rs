@@ -113,7 +113,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares `statfs`. `exact`: the kernel's mount had nothing to clean up.
+    /// Compares `statfs`. `exact` says that the kernel's mount had nothing to clean up.
     pub(crate) fn usage(&mut self, exact: bool) {
         let kernel = rustix::fs::statfs(self.root).expect("statfs");
         let ours = self.ours.usage().expect("usage");
@@ -323,7 +323,7 @@ impl<'a> Comparison<'a> {
             self.tally.segments += segments.len() as u64;
         }
 
-        // Data with their surroundings; ranges near each other together.
+        // Ranges of data with their surroundings. Ranges near each other are merged.
         let mut wide: Vec<(u64, u64)> = Vec::new();
         for (begin, end) in stretches {
             let (begin, end) = (begin.saturating_sub(5000), end.saturating_add(5000));

@@ -50,7 +50,7 @@ fn bases() -> Result<Vec<Base>, String> {
     let directory =
         tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| error.to_string())?;
     let mut bases = meantime_testkit::damage::base::all(directory.path())?;
-    // In a thread of its own, which alone sees the mounts.
+    // This runs in a thread of its own, and only that thread sees the mounts.
     let written = std::thread::spawn(|| match Lab::new(env!("CARGO_TARGET_TMPDIR")) {
         Ok(lab) => (0..12).map(|seed| written(&lab, seed).expect("an image")).collect(),
         Err(why) => {

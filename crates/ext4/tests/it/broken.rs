@@ -42,7 +42,7 @@ const DIFFERENT: [(&str, &str); 8] = [
 /// A verdict on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// No defect.
+    /// The image has no defect.
     Clean,
     /// At least one defect.
     Damaged,

@@ -94,7 +94,7 @@ fn a_name_that_comes_back_leads_to_what_it_has_now() {
     let there = |name: &str| fs.lookup(&root, name.as_ref()).map(|node| node.id());
     let other = fs.create(&root, "other".as_ref(), &NEW).unwrap();
     for _ in 0..3 {
-        // (It is kept, so the next one has another number.)
+        // The first inode is kept, so the next one has another number.
         let first = fs.create(&root, "name".as_ref(), &NEW).unwrap();
         assert_eq!(there("name"), Ok(first.id()));
         fs.unlink(&root, "name".as_ref()).unwrap();
@@ -151,7 +151,7 @@ fn names_are_listed_with_their_inodes() {
         let plain: Vec<_> = fs.entries(&dir).unwrap().map(Result::unwrap).collect();
         let mut with_nodes = fs.entries(&dir).unwrap();
         for (number, expected) in plain.iter().enumerate() {
-            // As for a reader with room for only a few entries at a time.
+            // This simulates a reader with room for only a few entries at a time.
             if number % 7 == 0 && number > 0 {
                 with_nodes.seek(plain[number - 1].cookie);
             }

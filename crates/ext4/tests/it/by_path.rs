@@ -146,7 +146,7 @@ fn ours(fs: &FileSystem, dir: &str, operation: &str, path: &str) -> i32 {
 
 /// The kernel's result, in `dir`.
 fn kernels(dir: &Path, operation: &str, path: &str) -> i32 {
-    // Not `join`, which normalises paths.
+    // `join` is not used, since it normalises paths.
     let at = |path: &str| format!("{}/{path}", dir.display());
     let path = at(path);
     let done = match operation {

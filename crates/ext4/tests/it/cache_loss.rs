@@ -13,7 +13,7 @@ use meantime_ssd::{Medium, Model, MonotonicClock, Ssd, SsdConfig};
 use meantime_testkit::image::{READ_WRITE, mkfs, scratch, tools, writable};
 
 const PAGE: usize = 4096;
-/// More than may be dirty: the data are on their way before an fsync.
+/// The number of pages. It is more than may be dirty, so data are on their way before an fsync.
 const PAGES: usize = 256;
 
 /// Returns an SSD with a volatile cache on the image `path`, and the device.
@@ -58,7 +58,7 @@ fn nothing_is_durable_after(fast_commit: bool, first: impl Fn(&FileSystem) -> Re
     let told = first(&fs);
     let result = a.sync_all();
     assert!(result.is_err(), "fast: {fast_commit}, before: {told:?}");
-    // In another thread, with another channel.
+    // This runs in another thread, with another channel.
     let create_c = || fs.open_with("/c", &create).and_then(|file| file.sync_all());
     let later = std::thread::scope(|scope| scope.spawn(create_c).join().unwrap());
     assert!(later.is_err());

@@ -41,7 +41,7 @@ fn tool(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(usual).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// An image of `mib` MiB with some of each structure; `None` without e2fsprogs.
+/// Makes an image of `mib` MiB with some of each structure. Returns `None` without e2fsprogs.
 fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
     let (Some(mkfs), Some(e2fsck)) = (tool("mkfs.ext4"), tool("e2fsck")) else {
         println!("skipped: no e2fsprogs here");
@@ -74,7 +74,7 @@ fn image(mib: u32, options: &[&str]) -> Option<Vec<u8>> {
     Some(std::fs::read(&file).unwrap())
 }
 
-/// The findings in `bytes`; `None` if the volume cannot be opened.
+/// Returns the findings in `bytes`, or `None` if the volume cannot be opened.
 fn check(bytes: Vec<u8>) -> Option<(Summary, Vec<Finding>)> {
     let length = bytes.len() as u64;
     let volume = Volume::open(Image(bytes), length, VolumeOptions::default()).ok()?;
@@ -122,7 +122,7 @@ fn what_is_whole_is_clean() {
     }
 }
 
-/// What e2fsck -n tells, and exits with 0.
+/// e2fsck -n reports wrong totals, but exits with 0.
 #[test]
 fn wrong_totals_in_the_superblock_are_no_defect() {
     if !tools() {
@@ -589,7 +589,7 @@ fn a_tree_that_many_inodes_share_is_read_once() {
     assert_eq!((found(&findings, Defect::ExtentHeader), shared), (101, 1));
 }
 
-/// Of very many repeated names, not each is reported.
+/// When very many names are repeated, not each of them is reported.
 #[test]
 fn so_many_names_that_are_there_twice_are_told() {
     let Some(whole) =

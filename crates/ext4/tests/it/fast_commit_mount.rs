@@ -262,7 +262,7 @@ fn what_is_never_said_commits_all() {
             assert_eq!(file.write_at(&[byte; 5000], 0).unwrap(), 5000);
             file
         };
-        // (The first fsync of a new image may be a whole commit.)
+        // The first fsync of a new image may be a whole commit.
         file("f0", 1).sync_all().unwrap();
         let before = counts();
         let said = file("f1", 2);

@@ -180,7 +180,7 @@ fn tree(volume: &Volume<Image>) -> BTreeMap<String, Seen> {
     seen
 }
 
-/// Compares all three replays of `scene`. `last_name`: an inode loses its last name.
+/// Compares all three replays of `scene`. `last_name` says that an inode loses its last name.
 fn compare(scene: &Scene, what: &str, last_name: bool) -> BTreeMap<String, Seen> {
     scene.finish();
     let ours = {

@@ -236,7 +236,7 @@ fn one_file_is_as_an_array_of_bytes() {
         let (arguments, lba) = shapes[run as usize % shapes.len()];
         let seed = setting("MEANTIME_FSX_SEED").unwrap_or(1) * 1000 + run;
         println!("{arguments:?}, seed {seed}");
-        // (A journal has at least 1,024 blocks.)
+        // A journal has at least 1,024 blocks.
         let (size, journal) =
             if arguments[1] == "16384" { ("64M", "size=16") } else { ("24M", "size=4") };
         let image = mkfs(dir.path(), "image", size, &[arguments, &["-J", journal]].concat());

@@ -59,7 +59,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
     if !tools() {
         return;
     }
-    // Nobody may use the reserved blocks; or some may, and the caller is none of them.
+    // The reserved blocks may be used either by no process, or by some of which the caller is none.
     let user = Caller { uid: 1000, gid: 1000 };
     let kept = (ReservedBlocks::Keep, None);
     let for_others = (ReservedBlocks::ByProcess, Some(user));
@@ -93,7 +93,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
             }
             assert!(names < 100);
         }
-        // (It has that block now, which is filled, too.)
+        // The file has that block now, so it is filled, too.
         let fill = |fs: &FileSystem, piece: usize| {
             let mut count = 0;
             let node = match fs.lookup(&root, OsStr::new("fill")) {
@@ -110,7 +110,7 @@ fn what_needs_room_fails_and_nothing_is_lost() {
         while fs.create(&sub, OsStr::new(&long(names)), &NEW).is_ok() {
             names += 1;
         }
-        // (In a hash tree, another leaf may have room.)
+        // In a hash tree, another leaf may have room.
         let full_name = long(names);
         fill(&fs, 1024);
         fs.sync().unwrap();
@@ -129,20 +129,20 @@ fn what_needs_room_fails_and_nothing_is_lost() {
             assert_eq!(fs.metadata("/made").map(drop), Err(Error::NotFound));
             assert_eq!(fs.read_dir("/dir").unwrap().count(), names + 1);
         };
-        // (The last name of the loop above was removed.)
+        // The last name of the loop above was removed.
         check(&fs);
         drop((root, sub));
         fs.unmount().unwrap();
         run_for("e2fsck", &["-fn", image.to_str().unwrap()], &[0]);
 
-        // Who may use the reserved blocks continues.
+        // A caller who may use the reserved blocks can go on.
         let fs = mount(&image, if caller.is_some() { reserved } else { ReservedBlocks::Use });
         let root = fs.root().unwrap();
         fs.unlink(&root, OsStr::new("new")).unwrap();
         let acting = Caller { uid: 0, gid: 0 }.act();
         make(&fs, &root, "reserved", &[7; 5000]).unwrap();
         drop(acting);
-        // It is promised now, whoever writes it back.
+        // The blocks are promised now, no matter which process writes the data back.
         fs.sync().unwrap();
         let bytes = fs.metadata("/reserved").unwrap().blocks_512 * 512;
         assert_eq!(bytes, 5000_u64.next_multiple_of(block.parse().unwrap()));

@@ -201,8 +201,8 @@ fn orphans_that_e2fsck_deleted_and_left_in_their_file() {
         return;
     }
     let dir = scratch();
-    // (One group only: with an older backup superblock, which has no orphans, e2fsck would run a
-    // full check, which repairs the orphan file, too.)
+    // The image has one group only. With an older backup superblock, which has no orphans, e2fsck
+    // would run a full check, which repairs the orphan file, too.
     let image =
         mkfs(dir.path(), "image", "8M", &["-b", "1024", "-O", "metadata_csum_seed,orphan_file"]);
     let crashed = dir.path().join("crashed");

@@ -114,7 +114,7 @@ fn the_kernel_goes_on_with_what_was_made_here() {
     if !tools() {
         return;
     }
-    // (So few inodes that some groups run out of them.)
+    // There are so few inodes that some groups run out of them.
     let usual = || MakeOptions {
         bytes_per_inode: Some(64 << 10),
         ..MakeOptions::new([7; 32], Timestamp { seconds: 1_700_000_000, nanoseconds: 0 })

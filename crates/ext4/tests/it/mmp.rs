@@ -165,7 +165,8 @@ fn it_is_said_again_and_again_and_at_the_end_that_nobody_has_it() {
             assert!(matches!(own.state, MmpState::InUse(_)));
             let second = until(|| Some(said(&path)).filter(|said| said.state != first.state));
             until(|| Some(said(&path)).filter(|said| said.state != second.state));
-            // Other programs' view. (-m: dumpe2fs checks whether the device is in use.)
+            // Checks the view of other programs. With -m dumpe2fs checks whether the device is in
+            // use.
             let looked =
                 e2fs::command("dumpe2fs").args(["-m", path.to_str().unwrap()]).output().unwrap();
             let text = String::from_utf8_lossy(&looked.stderr);
@@ -270,7 +271,7 @@ fn who_loses_it_writes_nothing_more() {
         file.write_at(&[1; 16384], 0).unwrap();
         file.sync_all().unwrap();
         file.write_at(&[2; 8192], 0).unwrap();
-        // (The mount's own update may be in flight: repeat.)
+        // The mount's own update may be in flight, so this is repeated.
         let place_it = || match number {
             0 => say(&path, MmpState::InUse(5)),
             1 => say(&path, MmpState::Checking),
@@ -455,7 +456,7 @@ fn the_kernel_and_e2fsck_keep_off_what_is_ours_and_we_what_is_theirs() {
             }
             // … and one that does not is refused by the block.
             let text = kept_off_of(from_afar(&theirs));
-            // (The kernel's host name is the one outside of any container.)
+            // The kernel's host name is the one outside of any container.
             assert!(text.contains("device \"loop"), "{text}");
             drop(elsewhere);
             let fs = mount_after_kernel(&theirs, &writable());

@@ -79,7 +79,8 @@ fn every_hash_leads_to_its_names() {
                 mkfs(dir.path(), &name, "16M", &["-b", "1024", "-d", tree.to_str().unwrap()]);
             run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]);
             debugfs_write(&image, &[format!("set_super_value flags {flags}")]);
-            // e2fsck builds the directory's index now. 1: the file system was changed.
+            // e2fsck builds the directory's index now. Exit code 1 means that the file system was
+            // changed.
             run_for("e2fsck", &["-fyD", image.to_str().unwrap()], &[0, 1]);
             check(&image, &names_made, 6);
         }

@@ -112,7 +112,7 @@ fn every_combination_of_overlaps() {
             check(&file, 1, random.below(1_000_000), len, &options);
         }
         assert!(fs.counters().lent > 0, "{:?}", fs.counters());
-        // In order, too.
+        // The same holds for reads in order.
         let mut offset = 0;
         while offset < file.size() {
             check(&file, 1, offset, 8192, &ReadOptions::default());
@@ -311,7 +311,7 @@ fn read_ahead_is_for_those_who_read_in_order() {
     }
     let counters = fs.counters();
     assert!(counters.ahead < 40, "{counters:?}");
-    // Not even for reads in order, if the program announces random ones.
+    // Even reads in order cause no readahead if the program announces random ones.
     file.advise(0, 0, Advice::DontNeed).unwrap();
     file.advise(0, 0, Advice::Random).unwrap();
     let before = fs.counters().ahead;

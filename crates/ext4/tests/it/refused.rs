@@ -104,7 +104,7 @@ fn one_whose_journal_alone_has_errors() {
     let path = mkfs(dir.path(), "image", "32M", &["-b", "4096"]);
     let journal = journal_blocks(&path, 4)[0] as usize;
     let mut bytes = std::fs::read(&path).unwrap();
-    // (As mkfs leaves it, it has no checksum yet.)
+    // As mkfs leaves it, the journal's superblock has no checksum yet.
     bytes[journal + 0x20..journal + 0x24].copy_from_slice(&(-5_i32).to_be_bytes());
     std::fs::write(&path, bytes).unwrap();
     refused(&path, "has errors");
@@ -234,7 +234,7 @@ fn one_that_the_kernel_has_mounted() {
     assert!(error.to_string().contains("is mounted at"), "{error}");
     assert!(mount(&path, false).is_ok());
     drop(mounted);
-    // (Waits until the loop device is gone, too.)
+    // This waits until the loop device is gone, too.
     let fs = mount_after_kernel(&path, &writable());
     fs.unmount().unwrap();
 }

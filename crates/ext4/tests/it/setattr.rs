@@ -131,7 +131,7 @@ fn what_is_set_is_what_the_kernel_sets() {
             let before = node.metadata();
             let after = fs.set_metadata(&node, &set).unwrap();
             assert_eq!(after, node.metadata(), "{name}");
-            // (Small inodes store seconds only.)
+            // Small inodes store seconds only.
             if after.created.is_some() || set == NOTHING {
                 assert_eq!(after.changed > before.changed, set != NOTHING, "{name}");
             }
@@ -231,7 +231,7 @@ fn what_may_not_be_changed_is_not() {
     let dir = fs.lookup(&root, "dir".as_ref()).unwrap();
     assert_eq!(fs.set_metadata(&dir, &size), Err(Error::IsDirectory));
     assert_eq!(fs.set_metadata(&root, &mode).unwrap().mode & 0o7777, 0o600);
-    // By a caller without privileges.
+    // A change of the size by a caller without privileges clears the set-ID bits.
     fs.set_metadata(&file, &SetMetadata { mode: Some(0o6775), ..NOTHING }).unwrap();
     let size = SetMetadata { drop_privileges: true, ..size };
     assert_eq!(fs.set_metadata(&file, &size).unwrap().mode & 0o7777, 0o775);
@@ -253,7 +253,7 @@ fn flags_are_those_of_the_kernel() {
     let dir = scratch();
     let image = mkfs(dir.path(), "flags.img", "16M", &["-b", "4096", "-O", "project,quota,^quota"]);
     let at = dir.path().join("mnt");
-    // Flags that need more than the bit: casefold, direct access, journalled data, extents.
+    // These flags need more than the bit: casefold, direct access, journalled data, extents.
     let more = 0x4000_0000 | 0x200_0000 | flags::JOURNAL_DATA | flags::EXTENTS;
     let all: Vec<u32> = (0..32).map(|bit| 1 << bit).filter(|flag| flag & more == 0).collect();
     let mut expected = Vec::new();

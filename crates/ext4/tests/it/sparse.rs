@@ -35,7 +35,7 @@ fn by_seeking(file: &File) -> Vec<(u64, u64)> {
             begin >= at && end > begin && end <= file.size(),
             "data at {begin}, a hole at {end}"
         );
-        // From the middle of the range, too.
+        // Seeking from the middle of the range gives the same.
         let middle = begin + (end - begin) / 2;
         assert_eq!((file.seek_data(middle), file.seek_hole(middle)), (Ok(middle), Ok(end)));
         found.push((begin, end));
@@ -280,7 +280,7 @@ fn data_stay_data_while_they_are_written_back() {
             });
             let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for turn in 0..300_u64 {
-                    // In a hole, and in preallocated blocks.
+                    // The writes are in a hole, and in preallocated blocks.
                     let at = turn * 7 % (1 << 20) / unit * unit
                         + if turn % 2 == 0 { 0 } else { 128 * PAGE };
                     let at = at % (1 << 20);

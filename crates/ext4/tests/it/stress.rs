@@ -42,7 +42,7 @@ fn fill(data: &mut [u8], first: u64, version: u64) {
 }
 
 /// Panics if anything in `data`, read from block `first`, belongs elsewhere. Returns the version of
-/// each block (0: zeroes), if it has a single one.
+/// each block that has a single one. Version 0 means zeroes.
 fn verify(data: &[u8], first: u64, who: &str) -> Vec<Option<u64>> {
     let block = |(number, block): (usize, &[u8])| {
         let number = first + number as u64;
@@ -224,7 +224,7 @@ fn everything_at_once_on_one_file() {
     file.write_at(&first, 0).unwrap();
     file.set_len(LEAST * BLOCK).unwrap();
     drop(file);
-    // Threads that are not joined: if one hangs, the test still fails.
+    // The threads are not joined: if one hangs, the test still fails.
     let threads: Vec<_> = WORK
         .into_iter()
         .enumerate()

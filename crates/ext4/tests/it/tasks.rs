@@ -167,7 +167,7 @@ fn blocks_that_another_file_got_are_not_read() {
             assert!(!poll_once(read.as_mut()).await);
             file.file().set_len(turn % 5 * PAGE + 100).unwrap();
             sync.sync().unwrap();
-            // (The next free block is a truncated one, or will be soon.)
+            // The next free block is a truncated one, or will be soon.
             let other = sync.open_with(&name, &created()).unwrap();
             other.write_at(&content(2, 2 * PAGES * PAGE), 0).unwrap();
             other.sync_all().unwrap();
@@ -272,8 +272,8 @@ async fn read_some(file: &AsyncFile, seed: u64) {
     for (number, sector) in buf[..bytes].chunks(512).enumerate() {
         let place = offset + number as u64 * 512;
         let is = |seed| sector.iter().zip(place..).all(|(got, at)| *got == byte(seed, at));
-        // (A concurrent reader could see part of a write, but no write runs in this thread
-        // meanwhile.)
+        // A concurrent reader could see part of a write, but no write runs in this thread
+        // meanwhile.
         assert!(
             is(1) || is(2) || is(3) || sector.iter().all(|byte| *byte == 0),
             "sector at {place} of a read of {bytes} at {offset}"

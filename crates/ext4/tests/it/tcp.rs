@@ -263,7 +263,7 @@ fn power_is_cut(served: &Served, round: u64, random: &mut Rng, told: &Mutex<[u64
             sleep(Duration::from_millis(random.below(1_000)));
             served.target.power_cut(random.next());
         }
-        // Until the host is back, and then some.
+        // Sleeps until the host is back, and somewhat longer.
         sleep(Duration::from_millis(750 + random.below(100)));
     });
     {
@@ -271,7 +271,7 @@ fn power_is_cut(served: &Served, round: u64, random: &mut Rng, told: &Mutex<[u64
         told[0] += u64::from(!errors.is_empty());
         told[1] += 1;
     }
-    // What was not flushed is lost, too.
+    // Data that were not flushed are lost, too.
     served.target.power_cut(random.next());
     let what = format!("round {round}, {errors:?}");
     served.wait_for_end_of_hosts();
@@ -333,7 +333,8 @@ fn a_client_is_cut(served: &Served, round: u64, random: &mut Rng) -> Vec<(String
     let proxy = Proxy::start(served.target.addr(), random.next()).unwrap();
     let way = random.below(3);
     if way == 2 {
-        // In the middle of a PDU, as a rule; the host goes on after a reset, or is killed before.
+        // The cut is usually in the middle of a PDU. The host goes on after a reset, or is killed
+        // before.
         let bytes = 10_000..=1_000_000;
         proxy.cut(Cut { connection: None, way: Way::Up, bytes, reset: random.one_in(2) });
     }
@@ -362,7 +363,7 @@ fn a_client_is_cut(served: &Served, round: u64, random: &mut Rng) -> Vec<(String
         (0..threads).map(|thread| (dir(round, thread), Ledger::default())).collect();
     for line in lines {
         let line = line.unwrap();
-        // (It may have been killed in the middle of a line.)
+        // The client may have been killed in the middle of a line.
         let Some(line) = line.strip_suffix('.') else { continue };
         let Some((_, line)) = line.split_once('@') else { continue };
         let (thread, event) = line.split_once(' ').unwrap();

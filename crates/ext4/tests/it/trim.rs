@@ -32,7 +32,7 @@ fn what_is_free_is_trimmed_and_nothing_else() {
         write(&fs, "/kept", 0xB2, 3 << 20);
         write(&fs, "/gone", 0xC3, 5 << 20);
         fs.remove_file("/gone").unwrap();
-        // Not committed yet: a crash would restore the file.
+        // The removal is not committed yet: a crash would restore the file.
         let free = fs.usage().unwrap().free_blocks * u64::from(fs.info().block_bytes);
         let trimmed = fs.trim(0..u64::MAX, 0).unwrap();
         assert!(trimmed <= free - (5 << 20), "{trimmed} of {free}");

@@ -35,7 +35,7 @@ fn step(random: &mut Rng, file: &File, model: &mut Vec<u8>, most: u64, byte: u8)
     match random.below(20) {
         0..8 => {
             let direct = random.below(3) == 0;
-            // Where it may be done in place.
+            // An aligned write may be done in place.
             let aligned = direct && random.below(2) == 0 && len >= 512;
             let (offset, len) =
                 if aligned { (offset / 512 * 512, len / 512 * 512) } else { (offset, len) };
@@ -244,7 +244,7 @@ fn threads_write_and_read() {
                     let own = fs.open_node_with(&node, &read_write()).unwrap();
                     let data = vec![thread + 1; 30_000];
                     own.write_at(&data, turn * 1000).unwrap();
-                    // Whole pages of one writer each: each page read is of one writer.
+                    // Each writer writes whole pages, so each page read is of one writer.
                     let at = (u64::from(thread) + 4 * (turn % 16)) * 4096;
                     shared.write_at(&[thread + 1; 4096], at).unwrap();
                     if turn % 3 == 0 {
@@ -291,7 +291,7 @@ fn a_full_disk_says_so_and_is_sound() {
         }
     };
     assert_eq!(error, Error::NoSpace);
-    // What the writes accepted has room.
+    // There is room for everything that the writes accepted.
     file.sync_all().unwrap();
     assert_eq!(file.size(), written);
     let mut all = vec![0; written as usize];

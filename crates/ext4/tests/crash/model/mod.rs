@@ -111,7 +111,7 @@ impl Model {
         self.moments.len() as u32
     }
 
-    /// What a program reads from `name` now; `None`: it is not a file.
+    /// What a program reads from `name` now, or `None` if it is not a file.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let mut moment = self.moments.last()?.clone();
         let (_, data) = moment.file(name).ok()?;

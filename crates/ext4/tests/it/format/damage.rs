@@ -140,7 +140,7 @@ fn devices_too_small_unknown_features_and_wrong_checksums_are_refused() {
     write_at(&image, 4096 + 0xC, &[0xEE, 0xEE]);
     let wrong = Corruption::new(Defect::GroupChecksum).in_block(0);
     assert_eq!(volume.group(0).unwrap_err(), Error::Corrupt(wrong));
-    // (The first volume has cached where its inodes are.)
+    // The first volume has cached where its inodes are.
     assert_eq!(open(&image).inode(number).unwrap_err(), Error::Corrupt(wrong));
     assert!(matches!(
         volume.inode(0),

@@ -207,14 +207,15 @@ fn what_is_there_all_the_while_comes_once() {
         (&["-b", "1024"], "tea"),
         (&["-b", "1024"], "legacy"),
         (&["-b", "4096"], "half_md4"),
-        // Block by block: names stay where they are.
+        // These directories are read block by block: names stay where they are.
         (&["-b", "1024", "-O", "^dir_index"], "half_md4"),
     ] {
         let image = mkfs(dir.path(), "changed.img", "64M", args);
         run("tune2fs", &["-E", &format!("hash_alg={hash}"), image.to_str().unwrap()]);
         let fs = mount(&image, &writable());
         for seed in 1..=rounds {
-            // No names; one block that gets an index or not; an index; an index of two levels.
+            // The counts give no names, one block that gets an index or not, an index, and an index
+            // of two levels.
             for (count, guests) in [(0, 0), (3, 1), (12, 4), (200, 100), (700, 300)] {
                 let mut stay: BTreeSet<OsString> = (0..count)
                     .map(|n| format!("stays-{n}-{}", "s".repeat(n % 150)).into())

@@ -232,7 +232,7 @@ fn with_and_without_an_index() {
     let at = dir.path().join("mnt");
     for levels in [None, Some(1)] {
         if levels.is_some() {
-            // 1: the file system was changed.
+            // Exit code 1 means that the file system was changed.
             run_for("e2fsck", &["-fyD", image.to_str().unwrap()], &[0, 1]);
             let htree = run("debugfs", &["-R", "htree_dump /d3000", image.to_str().unwrap()]);
             assert!(htree.contains("Indirect levels: 1"), "{}", &htree[..300]);

@@ -64,7 +64,7 @@ pub(super) fn name(slot: u64) -> String {
     format!("f{slot}")
 }
 
-/// Word `at` of a block: who wrote it, when, and where.
+/// Word `at` of a block. It contains its file, version, block and place.
 fn word(id: u64, block: u64, version: u64, at: u64) -> u64 {
     id << 44 | version << 20 | block << 12 | at
 }
@@ -76,7 +76,7 @@ pub(super) fn fill(to: &mut [u8], id: u64, block: u64, version: u64) {
     }
 }
 
-/// The file, block and version of a block's content; `None` if it is zeroes.
+/// Returns the file, block and version of a block's content, or `None` if it is zeroes.
 pub(super) fn parse(content: &[u8]) -> Result<Option<(u64, u64, u64)>, String> {
     let words = || content.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
     if words().all(|word| word == 0) {
@@ -93,12 +93,12 @@ pub(super) fn parse(content: &[u8]) -> Result<Option<(u64, u64, u64)>, String> {
 #[derive(Debug, Default)]
 struct File {
     slot: u64,
-    /// Where it may be found.
+    /// The names under which it may be found.
     slots: BTreeSet<u64>,
     is_synced: bool,
     may_be_gone: bool,
     must_be_gone: bool,
-    /// What a block may hold, oldest first; whether it must.
+    /// The versions that a block may hold, oldest first, and whether it must hold one of them.
     blocks: BTreeMap<u64, (bool, Vec<u64>)>,
 }
 

@@ -1,4 +1,4 @@
-//! What a thread does with files of its own.
+//! The operations of a thread on files of its own.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use meantime_testkit::image::READ_WRITE;
 
 use super::ledger::{BLOCK, Event, fill, name, parse};
 
-/// Names.
+/// The number of names.
 const SLOTS: u64 = 8;
 /// The largest file, in blocks.
 const BLOCKS: u64 = 24;
@@ -16,7 +16,7 @@ const BLOCKS: u64 = 24;
 struct Own {
     id: u64,
     file: File,
-    /// The version of each block; 0: none.
+    /// The version of each block, or 0 for none.
     versions: Vec<u64>,
 }
 
