@@ -180,8 +180,8 @@ pub fn replace(
 pub fn seal(block: &mut [u8], shape: DirectoryShape, seed: u32) {
     let (true, Some(at)) = (shape.checksums, block.len().checked_sub(TAIL_BYTES)) else { return };
     let sum = crc32c(seed, &block[..at]);
-    // The tail is an entry of twelve bytes without an inode or a name (`struct
-    // ext4_dir_entry_tail`).
+    // The tail is an entry of twelve bytes without an inode or a name
+    // (`struct ext4_dir_entry_tail`).
     block[at..at + 8].copy_from_slice(&[0, 0, 0, 0, TAIL_BYTES as u8, 0, 0, TAIL_FILE_TYPE]);
     block[at + 8..].copy_from_slice(&sum.to_le_bytes());
 }
