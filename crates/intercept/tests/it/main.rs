@@ -1,4 +1,4 @@
-//! Tests of what needs no program around it. The rest is tested with programs under `meantime run`
+//! Tests that need no program around them. The rest is tested with programs under `meantime run`
 //! (`crates/cli/tests/it/shared_memory_path.rs`).
 //!
 //! The library is not linked: its functions would stand before the test's own calls.
