@@ -88,7 +88,7 @@ impl Step {
         }
     }
 
-    /// Parses `line`; `None` if it is incomplete.
+    /// Parses `line`. Returns `None` if it is incomplete.
     fn of(line: &str) -> Option<Self> {
         let words: Vec<_> = line.split(' ').collect();
         let number = |word: &str| word.parse().ok();
@@ -118,7 +118,8 @@ impl Step {
             Self::Create { name, seed } => write_new(name, *seed)?,
             Self::Write { name, at, seed } => {
                 let file = File::options().write(true).open(path(name))?;
-                // (Not beyond the end: it would leave a hole, whose durability is not promised.)
+                // The write does not begin beyond the end: it would leave a hole, whose durability
+                // is not promised.
                 file.write_all_at(&content(*seed), (*at).min(file.metadata()?.len()))?;
                 return file.sync_data();
             }
@@ -175,7 +176,7 @@ impl Tree {
 
     /// Applies `step`.
     fn apply(&mut self, step: &Step) {
-        // (An inode number that no file has.)
+        // This is an inode number that no file has.
         let fresh = u64::MAX - self.files.len() as u64;
         match step {
             Step::Create { name, seed } | Step::Replace { name, seed } => {
@@ -192,7 +193,7 @@ impl Tree {
                 self.names.insert(new.clone(), self.names[name]);
             }
             Step::Rename { name, new } => {
-                // (Between two names of one file, `rename` does nothing.)
+                // Between two names of one file, `rename` does nothing.
                 if self.names.get(name) != self.names.get(new) {
                     let ino = self.names.remove(name).unwrap();
                     self.names.insert(new.clone(), ino);
@@ -316,7 +317,7 @@ mod tests {
         ] {
             assert!(check(lost).is_err(), "{lost}");
         }
-        // A rename that was done by half; a file that was replaced in part.
+        // These are a rename that was half done, and a file that was replaced in part.
         fs::remove_file(dir.join("f1")).unwrap();
         assert!(check("rename f1 f3\n").is_err());
         fs::write(dir.join("f1"), &content(3)[..1]).unwrap();

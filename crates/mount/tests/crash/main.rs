@@ -30,7 +30,7 @@ fn main_of_role(role: &str) {
     }
 }
 
-/// The short form; also the entry point of the child processes.
+/// Runs the short form. It is also the entry point of the child processes.
 #[test]
 fn what_is_durable_survives_some_crashes() {
     match std::env::var(ROLE) {

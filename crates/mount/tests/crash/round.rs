@@ -37,7 +37,7 @@ struct Place {
     trees: [Tree; 2],
     fast_commit: bool,
     keepers: Vec<&'static str>,
-    /// How many numbers the current keeper had noted before.
+    /// The number of lines that the current keeper had noted before.
     noted: usize,
     /// A mount namespace was created elsewhere while the kernel had the image mounted, and keeps a
     /// copy of that mount.
@@ -195,7 +195,7 @@ impl Place {
         programs
     }
 
-    /// Returns the way that a program goes: the short one, as a rule.
+    /// Returns the way of a program. Usually it is the short one.
     fn way(&mut self) -> Way {
         if self.rng.below(4) > 0 { Way::Short } else { Way::Long }
     }
@@ -207,7 +207,7 @@ impl Place {
             let text = fs::read_to_string(self.notes(name)).unwrap_or_default();
             text.lines().count() > before
         };
-        // (A step has two lines.)
+        // A step has two lines.
         while !DIRS.iter().all(|dir| noted(dir, 1))
             || keeper.is_some_and(|keeper| !noted(keeper, self.noted))
         {
@@ -251,7 +251,7 @@ impl Place {
         self.is_taken = !server.end();
     }
 
-    /// Waits until the loop device is free: it stays for a moment after its mount is gone.
+    /// Waits until the loop device is free. It stays for a moment after its mount is gone.
     fn wait_for_loop(&mut self) {
         let begun = Instant::now();
         let options = MountOptions { write: true, ..MountOptions::default() };

@@ -53,7 +53,7 @@ pub(crate) fn serve() {
     });
     let calls = mount.calls().unwrap();
     while !mount.wait(Duration::from_millis(20)) {
-        // (It may be killed at any moment.)
+        // The process may be killed at any moment.
         let counts = calls.get();
         let short = counts.reads + counts.writes + counts.syncs;
         std::fs::write(counted(Path::new(&image)), short.to_string()).unwrap();
@@ -72,7 +72,7 @@ fn counted(image: &Path) -> PathBuf {
 /// A server process, killed when it is dropped.
 pub(crate) struct Server {
     process: Child,
-    /// Its standard output: a pipe.
+    /// The pipe of its standard output.
     said: BufReader<ChildStdout>,
     image: PathBuf,
     dir: PathBuf,
@@ -112,7 +112,7 @@ impl Server {
         panic!("the server has ended, see above");
     }
 
-    /// Has `command` go `way`.
+    /// Makes `command` use `way`.
     pub(crate) fn lead(&self, command: &mut Command, way: Way) {
         way.lead(command, std::fs::metadata(&self.dir).unwrap().dev(), &self.socket);
     }

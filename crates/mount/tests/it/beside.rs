@@ -20,7 +20,7 @@ use rustix::fs::{
 use crate::served::Served;
 use crate::way::Way;
 
-/// What was done, and what came of it.
+/// The operations, each with its result.
 type Seen = Vec<(&'static str, String)>;
 
 /// Does `what` on both, and compares. Where the kernel's ext4 cannot be mounted, nothing is done.
@@ -137,7 +137,7 @@ fn a_hole_may_be_smaller_than_a_page() {
     }
 }
 
-/// What changes an open file in some way, and says what came of it.
+/// A function that changes an open file, with its name. It returns the result as text.
 type Change = (&'static str, fn(&File) -> String);
 
 const CHANGES: [Change; 11] = [
@@ -253,7 +253,7 @@ fn the_label_can_be_asked_for() {
         let asked = unsafe {
             libc::ioctl(File::open(dir).unwrap().as_raw_fd(), 0x8100_9431, label.as_mut_ptr())
         };
-        // (ext4 writes 17 bytes of them.)
+        // ext4 writes 17 bytes of the label.
         let text = label.split(|byte| *byte == 0).next().unwrap();
         vec![("label", format!("{asked} {:?}", String::from_utf8_lossy(text)))]
     });
@@ -269,7 +269,7 @@ fn syncfs_makes_everything_durable_by_the_shared_memory_path_only() {
         served.mounted().file_system().sync().unwrap();
         let before = counted();
         served.sh("mkdir new; echo text > new/file; sync -f new/file; sync -f new");
-        // (A commit may also be due by time.)
+        // A commit may also be due by time.
         assert!(counted() > before || !commits, "{way:?}");
         if commits {
             let before = counted();

@@ -23,7 +23,7 @@ const WAYS: [&[Way]; 4] =
 /// Room for what the processes share.
 const SHARED_BYTES: u64 = 1 << 20;
 
-/// Returns the program, compiled; `None` without a compiler.
+/// Returns the compiled program, or `None` without a compiler.
 fn compiled(served: &Served) -> Option<PathBuf> {
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     if !e2fs::has(&compiler) {
@@ -57,7 +57,7 @@ impl Run<'_> {
         command.args(numbers.map(|number| number.to_string())).spawn().unwrap()
     }
 
-    /// Runs a process for each of `ways` to its end; all think that there are `count`.
+    /// Runs a process for each of `ways` to its end. Each process is told that there are `count`.
     #[track_caller]
     fn end(&self, mode: &str, file: &Path, ways: &[Way], count: usize) {
         let shared = File::create(self.served.beside("shared")).unwrap();
@@ -75,7 +75,7 @@ impl Run<'_> {
             });
             std::thread::sleep(Duration::from_millis(5));
         }
-        // Those that wait for one that has failed; `timeout` passes the signal on.
+        // Ends the processes that wait for one that has failed. `timeout` passes the signal on.
         for process in &mut running {
             let _ = Command::new("kill").arg(process.id().to_string()).status();
             let _ = process.wait();

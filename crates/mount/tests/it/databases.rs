@@ -19,7 +19,7 @@ fn rocksdb_finds_what_it_wrote(way: Way) {
     served.sh(&format!("{db} --benchmarks=fillsync > /dev/null 2>&1"));
     let all = "(3000 of 3000 found)";
     let filled = served.sh(&format!("{db} --benchmarks=fillseq,readrandom 2>&1"));
-    // Numbers are drawn with repetition; each that was written is found.
+    // Numbers are drawn with repetition. Each that was written is found.
     assert!(filled.contains(all), "{filled}");
     served.went_their_way("db_bench", before);
     for how in ["--mmap_read=1", "--use_direct_reads --use_direct_io_for_flush_and_compaction"] {

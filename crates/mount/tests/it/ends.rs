@@ -97,7 +97,7 @@ fn with_sync_every_change_is_durable() {
         fs::write(dir.join("d/file"), b"content").unwrap();
         fs::rename(dir.join("d/file"), dir.join("file")).unwrap();
     });
-    // As after a crash: a copy of what the device has at this moment.
+    // A copy of what the device has at this moment is what a crash would leave.
     let crashed = served.beside("crashed");
     fs::copy(&served.image, &crashed).unwrap();
     let fs = image::mount(&crashed, &MountOptions::default());

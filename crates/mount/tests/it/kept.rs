@@ -100,7 +100,7 @@ fn attributes_that_the_kernel_keeps_are_those_of_the_file() {
                 let fresh = attributes(&path, AtFlags::STATX_FORCE_SYNC);
                 assert_eq!(kept, fresh, "{change}: {}", path.display());
             }
-            // So that times differ from one change to the next.
+            // The pause makes times differ from one change to the next.
             std::thread::sleep(Duration::from_millis(5));
         }
     });

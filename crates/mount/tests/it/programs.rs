@@ -15,7 +15,7 @@ pub(crate) fn source(name: &str) -> String {
     format!("{}/tests/it/programs/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns whether this library is installed; if not, prints that the test is skipped.
+/// Returns whether this library is installed. If not, it prints that the test is skipped.
 pub(crate) fn is_library(name: &str, package: &str) -> bool {
     let is = Path::new("/usr/lib/x86_64-linux-gnu").join(name).exists();
     if !is {
@@ -91,7 +91,7 @@ fn fio_finds_what_it_wrote(way: Way) {
     if !e2fs::has("fio") {
         return;
     }
-    // (What libaio and mappings do is the kernel's.)
+    // The kernel handles the calls of libaio and mappings.
     for (engine, may_be_short) in [
         ("psync", true),
         ("pvsync2", true),
@@ -123,7 +123,7 @@ fn programs_append_to_one_log(way: Way) {
     let before = served.data_calls();
     served.sh(&format!("for n in 1 2 3; do python3 -c \"{append}\" $n & done; wait"));
     let calls = served.data_calls().since(before);
-    // (On a busy machine one may need longer to connect than the others' calls wait for it.)
+    // On a busy machine one process may need longer to connect than the others' calls wait for it.
     assert_eq!(way == Way::Short, calls.share() > 50.0, "{calls:?}");
     served.sh("seq 0 499 > all
          for log in 0 1 2 3 4; do

@@ -34,7 +34,7 @@ fn full(way: Way) -> Option<Served> {
     Some(served)
 }
 
-/// The beginning of a command that runs as this user; `groups`: supplementary ones.
+/// Returns the beginning of a command that runs as this user. `groups` are supplementary ones.
 fn user(uid: u32, gid: u32, groups: &str) -> String {
     let groups = match groups {
         "" => "--clear-groups".to_owned(),
@@ -80,7 +80,8 @@ fn reserved_blocks_are_for_some(way: Way) {
             served.sh(undo);
         }
     }
-    // What was promised to root is written, whoever causes it; and nobody has gained anything.
+    // Data promised to root are written, no matter which user causes it. The user `nobody` has
+    // gained nothing.
     served.sh("dd if=/dev/urandom of=all/roots bs=1k count=500 2> /dev/null; cp all/roots ..");
     let nobody = user(65_534, 65_534, "");
     served.sh(&format!("{nobody} sync all/roots; {nobody} fallocate -l 1 all/old || true"));
@@ -89,7 +90,7 @@ fn reserved_blocks_are_for_some(way: Way) {
     served.end();
 }
 
-/// Also one whose calls took the shared-memory path before it.
+/// This also holds for a thread whose calls took the shared-memory path before.
 fn a_thread_that_changes_its_user_changes_its_right(way: Way) {
     let Some(served) = full(way) else { return };
     let script = "
@@ -116,7 +117,7 @@ assert os.fstat(fd).st_size == 4 * 2048
     served.end();
 }
 
-/// Whoever stored into the mapping: its requests have no user.
+/// This holds whichever user stored into the mapping: the kernel's requests have no user.
 fn what_the_kernel_writes_back_has_no_right(way: Way) {
     let Some(served) = full(way) else { return };
     let script = "

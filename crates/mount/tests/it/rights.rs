@@ -50,7 +50,8 @@ by_each_way![
     what_is_immutable_or_append_only_stays_so,
 ];
 
-/// Runs `commands`, as users say, in the mount's root: each has to fail with one of these errors.
+/// Runs `commands` in the mount's root, each as the user in its first part. Each has to fail with
+/// one of these errors.
 fn are_refused(served: &Served, commands: &[(&str, &str)]) {
     for (who, command) in commands {
         let said = served.sh(&format!("! LC_ALL=C {who} {command} 2>&1"));
@@ -100,7 +101,7 @@ fn set_user_bits_go_when_somebody_else_writes(way: Way) {
     served.sh("chmod 2666 program; chown 2 program; echo z >> program");
     assert_eq!(served.sh("stat -c %a program"), "2666", "root's without group execution, too");
     served.used(|dir| {
-        // (struct vfs_cap_data, version 2: all bits clear except the version.)
+        // `struct vfs_cap_data`, version 2: all bits are clear except the version.
         let mut capability = [0; 20];
         capability[..4].copy_from_slice(&0x0200_0000_u32.to_le_bytes());
         let name = "security.capability";
@@ -157,7 +158,8 @@ fn what_others_own_is_theirs(way: Way) {
          getfattr -d -m - root | grep -q trusted
          {OTHER} touch group/of; {OTHER} chmod 2755 group/of; {OTHER} mkdir group/dir"
     ));
-    // Who is not in the group does not get its set-group bit; a directory hands it on.
+    // A file of a user who is not in the group does not get the set-group bit; a directory hands it
+    // on.
     assert_eq!(served.sh("stat -c '%g %a' sticky/group/of sticky/group/dir"), "12 755\n12 2755");
     served.end();
 }
@@ -169,7 +171,7 @@ fn what_is_immutable_or_append_only_stays_so(way: Way) {
     }
     served.sh("chmod 755 .. .; echo text > fixed; echo text > grows; echo text > other");
     served.sh("mkdir shut log; touch shut/in log/in; chattr +i fixed shut; chattr +a grows log");
-    // (Root's commands, each.)
+    // Root runs each of these commands.
     let of_both = [
         "sh -c 'echo x > NAME'",
         "truncate -s 1 NAME",
@@ -204,8 +206,8 @@ fn what_is_immutable_or_append_only_stays_so(way: Way) {
     more.iter().for_each(|command| are_refused(&served, &[("", command)]));
     served.sh("echo more >> grows; touch grows; touch log/new; mkdir log/dir; ln other log/link");
     assert_eq!(served.sh("cat grows"), "text\nmore");
-    // Through descriptors that were opened before, as ext4: nothing of an immutable file is changed
-    // until it is not immutable any more; and a write that was accepted is not lost.
+    // The descriptors were opened before. As in ext4, nothing of an immutable file is changed until
+    // it is not immutable any more, and a write that was accepted is not lost.
     let script = "
 import errno, mmap, os, subprocess
 def refused(what):
@@ -370,7 +372,7 @@ fn flags_of_inodes_are_seen_and_obeyed() {
     served.sh("chattr -i file");
     assert_eq!(served.sh("cat file"), "one\ntwo\nthree");
     served.sh("lsattr -v file > /dev/null; lsattr -p file > /dev/null");
-    // (chattr reads the file's attributes first, so the kernel has the old ones cached.)
+    // chattr reads the file's attributes first, so the kernel has the old ones cached.
     let changed = "stat -c %z file";
     served.sh(&format!("a=$({changed}); chattr +A file; b=$({changed}); test \"$a\" != \"$b\""));
     if e2fs::has("fstrim") {

@@ -68,8 +68,8 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// Makes and mounts a file system of `size`; `None`, with a message, where that is not
-    /// permitted.
+    /// Makes and mounts a file system of `size`. Where that is not permitted, prints a message and
+    /// returns `None`.
     pub(crate) fn new(size: &str, options: &Options) -> Option<Self> {
         Self::with(size, &[], options, &MountOptions { write: true, ..MountOptions::default() })
     }
@@ -181,7 +181,7 @@ impl Served {
         })
     }
 
-    /// Has `command`, and what it starts, go `way`.
+    /// Makes `command`, and the processes that it starts, use `way`.
     pub(crate) fn lead(&self, command: &mut Command, way: Way) {
         if way == Way::Short {
             let device = self.used(|dir| std::fs::metadata(dir).unwrap().dev());
@@ -229,7 +229,7 @@ impl Served {
     }
 
     /// Unmounts it. Retries while it is busy: a process that another thread is just starting has
-    /// inherited this one's open files for a moment.
+    /// inherited this process's open files for a moment.
     pub(crate) fn unmount(&mut self) {
         let begun = Instant::now();
         let mut mount = self.take();

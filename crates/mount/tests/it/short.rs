@@ -1,4 +1,5 @@
-//! The shared-memory path, taken by hand: its rules, from the outside (docs/shared-memory-path.md).
+//! The rules of the shared-memory path from the outside, with a client written by hand
+//! (docs/shared-memory-path.md).
 
 #![expect(unsafe_code, reason = "an ioctl, and a client's buffers, which are a C program's")]
 
@@ -125,7 +126,7 @@ fn what_is_written_one_way_is_read_the_other_way() {
         let left = client.take(&left).unwrap();
         assert_eq!(client.call(Op::Leave, 0, left, 0, 0), Reply::done(0, 0));
         assert_eq!(client.write(left, 0, b"none", 0), Reply::without(Status::Long));
-        // A new gate, when all have closed it; the kernel drops what it kept.
+        // There is a new gate when all have closed the old one. The kernel drops what it kept.
         drop(file);
         let file = (0..100).find_map(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -258,13 +259,13 @@ fn a_program_without_the_library_maps_what_has_grown() {
     assert_eq!(line, "open\n");
     served.used(move |_| {
         let mut client = client;
-        // (The program closed the copies that it inherited.)
+        // The program closed the copies that it inherited.
         let taken = client.take(&file).unwrap();
         assert_eq!(client.write(taken, 0, b"within", 0), Reply::done(6, 6));
         let longer = client.write(taken, 0, &[9; 50_000], 0);
         let resized = Reply { status: Status::Resized, ..Reply::done(50_000, 50_000) };
         assert_eq!(longer, resized, "the kernel has to know of it");
-        // As the library does, before its call returns.
+        // The library does the same before its call returns.
         rustix::fs::statx(
             &file,
             c"",
@@ -337,7 +338,7 @@ fn what_lines_have_of_memory_has_a_limit_in_all() {
             let taken = client.take(&file).unwrap();
             assert_eq!(client.write(taken, 0, &large, 0), Reply::done(1 << 20, 1 << 20));
         }
-        // There is none for a third call of this size; for a smaller one there is.
+        // There is no memory for a third call of this size, but there is for a smaller one.
         let other = open(dir, "other");
         let taken = rest[0].take(&other).unwrap();
         assert_eq!(rest[0].write(taken, 0, &large, 0), Reply::without(Status::Long));
@@ -354,7 +355,8 @@ fn what_lines_have_of_memory_has_a_limit_in_all() {
         let used = calls.get().line_bytes;
         assert!((4 << 20..=5 << 20).contains(&used), "{used}");
         drop((clients, sockets));
-        // Who ends gives its memory back. (Its lines' threads end some moments later.)
+        // A client that ends gives its memory back. The threads of its lines end some moments
+        // later.
         while calls.get().line_bytes > 0 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -413,6 +415,6 @@ fn programs_that_are_refused_in_a_loop_are_said_once_and_counted() {
         assert_eq!(LINES.load(Ordering::SeqCst), 2);
     });
     served.unmount();
-    // How often, for each of the two.
+    // At the end, one line for each of the two says how often it happened.
     assert_eq!(LINES.load(Ordering::SeqCst), 4);
 }

@@ -12,8 +12,8 @@ use crate::way::Way;
 
 by_each_way!(pjdfstest, fsx, fsstress);
 
-/// `MEANTIME_PJDFSTEST`: the directory of a built pjdfstest. `MEANTIME_PJDFSTEST_PARTS`: its tests
-/// to run, separated by spaces; all by default.
+/// Runs pjdfstest. `MEANTIME_PJDFSTEST` is the directory of a built one. `MEANTIME_PJDFSTEST_PARTS`
+/// are its tests to run, separated by spaces; all by default.
 fn pjdfstest(way: Way) {
     let Some(suite) = std::env::var_os("MEANTIME_PJDFSTEST").map(PathBuf::from) else {
         return println!("skipped: MEANTIME_PJDFSTEST names no pjdfstest that was built");
@@ -38,8 +38,8 @@ fn pjdfstest(way: Way) {
     served.end();
 }
 
-/// Writes what is in the current directory to standard output: names with their attributes, the
-/// extended ones, too, and checksums of what is in files.
+/// Lists the current directory on standard output: names with their attributes, the extended ones,
+/// too, and checksums of the files' contents.
 const LISTED: &str = r"
 find . -path ./lost+found -prune -o -printf '%p %y %m %n %U %G %s %T@ %l\n' | LC_ALL=C sort
 getfattr -R -h -d -m - -e hex . 2>&1 | LC_ALL=C sort
@@ -76,9 +76,9 @@ fn end_as_the_kernel_sees_it(mut served: Served) {
     println!("{lines} lines about names, attributes and contents are the kernel's, too");
 }
 
-/// One process changes a file in every way, and knows what has to be in it: by mappings and copies,
-/// too, which leave the file to the kernel until it is closed; and without them.
-/// `MEANTIME_FSX_OPERATIONS`: how often, for each of three seeds.
+/// One process changes a file in every way, and knows its expected content. It runs with mappings
+/// and copies, which leave the file to the kernel until it is closed, and without them.
+/// `MEANTIME_FSX_OPERATIONS` is the number of operations for each of three seeds.
 fn fsx(way: Way) {
     let Some(fsx) = xfstests("fsx") else { return };
     let operations = setting("MEANTIME_FSX_OPERATIONS").unwrap_or(20_000).to_string();
@@ -104,7 +104,8 @@ fn fsx(way: Way) {
     end_as_the_kernel_sees_it(served);
 }
 
-/// Eight processes at once. `MEANTIME_FSSTRESS_OPERATIONS`: of each.
+/// Runs eight processes at once. `MEANTIME_FSSTRESS_OPERATIONS` is the number of operations of
+/// each.
 fn fsstress(way: Way) {
     let Some(fsstress) = xfstests("fsstress") else { return };
     let operations = setting("MEANTIME_FSSTRESS_OPERATIONS").unwrap_or(500).to_string();

@@ -1,4 +1,4 @@
-//! The way that programs of tests go to files of a mount (docs/shared-memory-path.md).
+//! The way by which programs of tests reach files of a mount (docs/shared-memory-path.md).
 
 use std::process::Command;
 
@@ -12,8 +12,8 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    /// Has `command`, and what it starts, go this way on the mount whose `st_dev` is `device`, and
-    /// whose owner listens at `socket`.
+    /// Makes `command`, and the processes that it starts, use this way on the mount whose `st_dev`
+    /// is `device`, and whose owner listens at `socket`.
     pub(crate) fn lead(self, command: &mut Command, device: u64, socket: &str) {
         if self == Self::Short {
             let library = std::env::current_exe().unwrap();
