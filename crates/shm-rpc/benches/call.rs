@@ -25,7 +25,7 @@ fn pin(cpu: usize) {
 #[repr(align(64))]
 struct Word(AtomicU64);
 
-/// The least: two words, and two copies. In ns.
+/// Measures the least that a call can cost, in ns: two words, and two copies.
 fn hand_over_ns(owner: usize) -> f64 {
     let (asked, done) = (Word(AtomicU64::new(0)), Word(AtomicU64::new(0)));
     let shared: Vec<AtomicU8> = (0..BYTES).map(|_| AtomicU8::new(0)).collect();

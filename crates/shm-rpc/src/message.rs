@@ -198,8 +198,8 @@ pub type Nonce = [u8; 16];
 /// EALREADY says the same for the reason of [`Status::Left`].
 pub const TAKE: u32 = 0xc020_6d4d;
 
-/// The ioctl on any open file or directory of a mount that makes everything durable: `_IO('m',
-/// 0x4e)`. It stands for syncfs(2), which FUSE does not pass on.
+/// The ioctl on any open file or directory of a mount that makes everything durable:
+/// `_IO('m', 0x4e)`. It stands for syncfs(2), which FUSE does not pass on.
 pub const SYNCFS: u32 = 0x6d4e;
 
 /// The size up to which a file is small, in bytes. The kernel reads a small file by one request, so

@@ -69,7 +69,7 @@ fn each_call_gets_its_own_reply_and_data() {
 fn an_owner_that_is_gone_ends_a_call() {
     let (line, memory) = Answerer::new().unwrap();
     let mut caller = Caller::new(&memory).unwrap();
-    // As a killed process: nothing is stored.
+    // The owner ends like a killed process: nothing is stored.
     std::mem::forget(line);
     let begun = Instant::now();
     assert_eq!(caller.call(&request(Op::SyncAll, 0), || false), Err(Ended));

@@ -18,7 +18,7 @@ use meantime_shm_rpc::owner::Answerer;
 
 use crate::raw::{self, RawLine};
 
-/// How far the client is with one call. Each value is a step that comes next.
+/// The client's progress with one call. Each value is the step that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Client {
     PutData,
@@ -42,7 +42,7 @@ enum Client {
     Dead,
 }
 
-/// How far the owner is.
+/// The owner's progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Owner {
     Look,
@@ -82,7 +82,7 @@ struct State {
     client: Client,
     owner: Owner,
     hangup: Hangup,
-    // In memory that both share.
+    // The following fields are in the memory that both share.
     has_data: bool,
     has_words: bool,
     has_number: bool,
@@ -96,7 +96,7 @@ struct State {
     is_ended: bool,
     answered: u8,
     executed: u8,
-    /// What the owner took was whole.
+    /// Whether the request that the owner took was whole.
     is_whole: bool,
     /// A sleep was ended by its time-out.
     has_timed_out: bool,
@@ -192,7 +192,7 @@ impl State {
                 At::LookOnceMore
             }
             At::LookOnceMore => At::AskWhetherAlive,
-            // (Once more after a reply that came since: `reply_to`.)
+            // The client reads once more, for a reply that came since (`reply_to`).
             At::AskWhetherAlive if self.owner == Owner::Dead => At::ReadReply,
             At::AskWhetherAlive => At::StoreParked,
             At::ReadReply if self.has_reply_number => {
@@ -285,8 +285,8 @@ impl State {
         Some(self)
     }
 
-    /// The next step of what the owner's process does once the client's socket is closed: by its
-    /// death, or after its call.
+    /// The next step of the owner's process after the client's socket is closed, either by the
+    /// client's death or after its call.
     fn hangup_step(mut self) -> Option<Self> {
         let is_closed = matches!(self.client, Client::Dead | Client::Succeeded | Client::Failed);
         if self.owner == Owner::Dead || !is_closed {
@@ -341,8 +341,8 @@ fn explore(steps: &[Step]) -> HashMap<State, Vec<State>> {
     seen
 }
 
-/// Returns the states of `all` in which nothing can happen any more, after it has checked that one
-/// of them can be reached from everywhere: nothing hangs.
+/// Returns the states of `all` in which nothing can happen any more. It first checks that one of
+/// them can be reached from every state, so that nothing hangs.
 fn ends(all: &HashMap<State, Vec<State>>) -> Vec<State> {
     let mut before: HashMap<State, Vec<State>> = HashMap::new();
     for (state, next) in all {
@@ -366,7 +366,7 @@ fn ends(all: &HashMap<State, Vec<State>>) -> Vec<State> {
 #[test]
 fn without_a_death_a_call_is_executed_once_and_nobody_needs_a_time_out() {
     let waits: [Step; 3] = [
-        // Nobody's time passes.
+        // No sleep ends by its time-out.
         |state| (state.client != Client::Asleep).then(|| state.client_step()).flatten(),
         |state| (state.owner != Owner::Asleep).then(|| state.owner_step()).flatten(),
         State::hangup_step,
@@ -380,10 +380,10 @@ fn without_a_death_a_call_is_executed_once_and_nobody_needs_a_time_out() {
     }
 }
 
-/// What a call leaves if the client dies before a step: whether it may be executed, or not.
+/// The numbers of executions that are possible if the client dies before `step`.
 fn left_by_client(step: Client) -> &'static [u8] {
     match step {
-        // Not asked for.
+        // The request was not made yet.
         Client::PutData | Client::StoreWords | Client::StoreNumber => &[0],
         // The owner had answered.
         Client::ReadReply => &[1],
@@ -430,7 +430,7 @@ fn after_a_death_at_any_step_nobody_hangs_and_nothing_is_done_twice_or_by_half()
                 by_owner.entry(step).or_default().insert((end.executed, end.client));
             }
             (None, None) => assert_eq!((end.executed, end.client), (1, Client::Succeeded)),
-            // Dead both: what was checked of every step.
+            // Both died. Each step was checked above with one death.
             (Some(_), Some(_)) => {}
         }
     }
@@ -442,7 +442,7 @@ fn after_a_death_at_any_step_nobody_hangs_and_nothing_is_done_twice_or_by_half()
         let expected = BTreeSet::from_iter(left_by_owner(*step).iter().copied());
         assert_eq!(*left, expected, "an owner that dies before {step:?}");
     }
-    // Every step was somebody's last.
+    // Every step was the last of its side in some order.
     assert_eq!((by_client.len(), by_owner.len()), (15, 19));
 }
 

@@ -1,4 +1,5 @@
-//! What a client or an owner can do wrong, one thing at a time. (`stress` does it at once.)
+//! Tests everything that a client or an owner can do wrong, one thing at a time. `stress` does it
+//! all at once.
 
 use std::io::{ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
@@ -50,7 +51,7 @@ fn a_request_that_is_none_ends_the_line() {
         let (mut line, raw) = raw_line();
         ask(&raw, number, op, flags, len);
         assert_eq!(line.next(), Err(Ended), "{number} {op} {flags} {len}");
-        // For good: also if it stores a good one now.
+        // The line stays ended, also if the client stores a good request now.
         ask(&raw, 1, read, 0, 1);
         assert_eq!(line.next(), Err(Ended));
         assert_eq!(raw.load(raw::ENDED), 0);
@@ -60,7 +61,7 @@ fn a_request_that_is_none_ends_the_line() {
     let (mut line, raw) = raw_line();
     ask(&raw, 1, read, 0x1f, all);
     assert_eq!(line.next().map(|request| request.len), Ok(all));
-    // Counted on before the answer: there is no second request in one.
+    // The number was incremented before the answer: a line has no second request during a call.
     ask(&raw, 3, read, 0, 1);
     line.answer(&Reply::done(0, 0));
     assert_eq!(line.next(), Err(Ended));
@@ -106,7 +107,8 @@ fn an_end_comes_through_whatever_the_client_has_stored() {
     }
 }
 
-/// The size is sealed, but holes can be made: they read as zeros, and hide no end.
+/// The size is sealed, but holes can be made. They read as zeros, and do not hide the end of the
+/// line.
 #[test]
 fn a_client_that_takes_pages_away_ends_only_its_line() {
     use rustix::fs::{FallocateFlags, fallocate};
@@ -202,10 +204,10 @@ fn a_line_that_was_used_is_refused() {
     assert!(Caller::new(&memory).is_err(), "ended");
 }
 
-/// What an owner must not say.
+/// Tests replies that an owner must not give.
 #[test]
 fn a_reply_that_is_none_ends_a_call() {
-    // (status, result): neither a status that is none, nor more bytes than there is room for.
+    // Each pair is (status, result): an invalid status, or more bytes than there is room for.
     for (status, result) in [(5, 0), (u32::MAX, 0), (0, 65), (4, 65), (0, i64::MAX)] {
         let (_line, memory) = Answerer::new().unwrap();
         let raw = RawLine::new(&memory);
@@ -238,7 +240,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: usize) {
     sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// How many descriptors of this process are of the socket.
+/// Returns how many descriptors of this process refer to the socket.
 fn descriptors_of(socket: &OwnedFd) -> usize {
     let inode = rustix::fs::fstat(socket).unwrap().st_ino;
     let name = std::path::PathBuf::from(format!("socket:[{inode}]"));
@@ -267,7 +269,7 @@ fn an_ask_is_one_byte_and_no_descriptor() {
     assert!(!socket::wait_for_ask(&ours).unwrap());
 }
 
-/// Also a client gets nothing from what is no hello, and keeps no descriptor of it.
+/// A client gets nothing from an invalid hello either, and keeps no descriptor of it.
 #[test]
 fn a_hello_is_whole_and_has_one_descriptor() {
     let mut hello = *b"mtshmq\x00\x01................";
@@ -296,7 +298,7 @@ fn an_owner_waits_for_no_client_that_does_not_receive() {
     let (ours, _theirs) = pair();
     let (_line, memory) = Answerer::new().unwrap();
     let refused = (0..1_000_000).find_map(|_| socket::answer_ask(&ours, Some(&memory)).err());
-    // ETOOMANYREFS: more descriptors on their way than this user may have open.
+    // ETOOMANYREFS means that more descriptors are in flight than this user may have open.
     let refused = refused.unwrap();
     let too_many = rustix::io::Errno::TOOMANYREFS.raw_os_error();
     assert!(refused.kind() == ErrorKind::WouldBlock || refused.raw_os_error() == Some(too_many));
@@ -317,7 +319,7 @@ fn a_client_does_not_wait_for_an_owner_that_is_gone() {
     assert!(socket::ask_line(&ours).is_err());
 }
 
-/// Only as root: other threads of ours have no other user's rights.
+/// This test needs root, to run threads as another user.
 #[test]
 fn another_users_process_is_told_nothing_and_not_believed() {
     if !rustix::process::geteuid().is_root() {

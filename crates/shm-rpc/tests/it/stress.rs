@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// What stands at `at` of the file with this handle.
+/// Returns the byte at `at` of the file with this handle.
 fn content(handle: u64, at: u64) -> u8 {
     (at.wrapping_mul(31) ^ at >> 8 ^ handle.wrapping_mul(7)) as u8
 }
@@ -56,7 +56,7 @@ fn sum(handle: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(handle, |sum, byte| sum.rotate_left(5).wrapping_add((*byte).into()))
 }
 
-/// What the owner has seen.
+/// The owner's counters.
 #[derive(Default)]
 struct Counts {
     connections: AtomicUsize,
@@ -69,7 +69,7 @@ struct Counts {
 fn serve_line(mut line: Answerer, counts: &Counts) {
     let mut bytes = vec![0; DATA_BYTES];
     while let Ok(request) = line.next() {
-        // No client can make this panic.
+        // No client can make this slicing panic.
         let bytes = &mut bytes[..request.len as usize];
         counts.calls.fetch_add(1, Ordering::Relaxed);
         let (handle, offset) = (request.handle, request.offset);
@@ -137,7 +137,7 @@ fn own(name: &str, counts: &Arc<Counts>, is_over: &Arc<AtomicBool>) -> JoinHandl
         let closings = Arc::new(Closings::new().unwrap());
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         while !is_over.load(Ordering::Acquire) {
-            // (A client that is gone already is an error.)
+            // A client that is gone already is an error.
             let Ok(Some(client)) = socket::accept(&listener) else { continue };
             // The good client's place is kept, since it is the first.
             if counts.connections.load(Ordering::Acquire) >= CONNECTIONS {
@@ -227,7 +227,7 @@ impl Process {
         Self(command.spawn().unwrap())
     }
 
-    /// Has it run on, if it has stopped.
+    /// Continues the process if it is stopped.
     fn go_on(&self) {
         kill_process(Pid::from_child(&self.0), Signal::CONT).unwrap();
     }
@@ -240,7 +240,8 @@ impl Drop for Process {
     }
 }
 
-/// Runs the test in a process of its own, where nobody else opens descriptors. Returns true there.
+/// Runs the test in a process of its own, where no other test opens descriptors. Returns true
+/// there.
 fn is_alone(test: &str) -> bool {
     const MARK: &str = "MEANTIME_SHMQ_ALONE";
     if std::env::var_os(MARK).is_some() {
@@ -333,7 +334,8 @@ fn a_killed_owner_ends_its_clients_calls() {
             let calls = Arc::clone(&calls);
             std::thread::spawn(move || good_client(&there, seed, until, &calls))
         };
-        // Not before the line is there, where an error of the socket would end it.
+        // The owner is not killed before the line is there: until then an error of the socket would
+        // end the client.
         while calls.load(Ordering::Relaxed) == 0 && !good.is_finished() {
             std::thread::yield_now();
         }
@@ -345,7 +347,7 @@ fn a_killed_owner_ends_its_clients_calls() {
     }
 }
 
-/// The body of that test's owner; not a test of its own.
+/// The body of that test's owner. It is not a test of its own.
 #[test]
 fn owner_process() {
     let Ok(name) = std::env::var(VARIABLE) else { return };
@@ -354,7 +356,7 @@ fn owner_process() {
     own(&name, &Arc::new(Counts::default()), &is_over).join().unwrap();
 }
 
-/// The body of a process that does wrong; not a test of its own.
+/// The body of a process that does wrong. It is not a test of its own.
 #[test]
 fn hostile_process() {
     let Ok(said) = std::env::var(VARIABLE) else { return };
@@ -362,7 +364,7 @@ fn hostile_process() {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let mut random = Random(seed.parse().unwrap());
     loop {
-        // Whatever of it fails: next.
+        // If any part of it fails, the loop tries the next.
         let _ = do_wrong(name, &mut random);
     }
 }
@@ -452,8 +454,8 @@ fn scribble(line: &RawLine, random: &mut Random, until: Instant) {
     std::thread::scope(|threads| {
         threads.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                // Mostly the data and the words of a request, but not its number: or the line would
-                // end at once.
+                // Mostly the data and the words of a request are overwritten, but rarely its
+                // number: the line would end at once.
                 let at = match theirs.below(1 << 16) {
                     0 => theirs.below(64) * 4,
                     1..9_000 => [raw::OP, raw::FLAGS, raw::LEN][theirs.below(3)],
