@@ -1,4 +1,4 @@
-//! Arbitration between queues, in virtual time: exact.
+//! Exact tests of the arbitration between queues, in virtual time.
 
 use meantime_nvme_spec::features::{Arbitration, fid};
 use meantime_nvme_spec::regs::{self, Cap, ams};
@@ -78,18 +78,19 @@ fn beside_bulk(inside: u32, weighted: bool, burst: u8, bulk: u16) -> u64 {
 #[test]
 fn an_urgent_read_beside_bulk_waits_for_one_command_instead_of_all() {
     const NO_LIMIT: u8 = Arbitration::NO_LIMIT;
-    // The bulk read in service ends at 80 µs, 79 after the single one came; then that takes 10.
+    // The bulk read in service ends at 80 µs, 79 µs after the single read came. The single read
+    // then takes 10.
     assert_eq!(beside_bulk(1, true, NO_LIMIT, 1), 89 * US);
     assert_eq!(beside_bulk(1, true, NO_LIMIT, 4), 89 * US);
-    // By round robin without a limit on bursts all 32 come first; by turns of one, one of each
-    // queue.
+    // By round robin without a limit on bursts all 32 come first. By turns of one, one of each
+    // queue comes first.
     assert_eq!(beside_bulk(1, false, NO_LIMIT, 1), (32 * 80 - 1 + 10) * US);
     assert_eq!(beside_bulk(1, false, 0, 1), 89 * US);
     assert_eq!(beside_bulk(1, false, 0, 4), (4 * 80 - 1 + 10) * US);
     assert_eq!(beside_bulk(1, false, 2, 4), (4 * 4 * 80 - 1 + 10) * US, "bursts of 2^2");
     // A device that takes everything leaves nothing to arbitrate.
     assert_eq!(beside_bulk(0, true, NO_LIMIT, 1), (32 * 80 - 1 + 10) * US);
-    // Four commands inside, served in order: the three behind the first as well.
+    // Four commands are inside and served in order, so the three behind the first come before, too.
     assert_eq!(beside_bulk(4, true, NO_LIMIT, 1), (4 * 80 - 1 + 10) * US);
 }
 
@@ -133,7 +134,7 @@ fn classes_take_turns_by_weight_and_urgent_comes_first() {
     let value = Arbitration(0).with_hpw(3).with_ab(1);
     let two = [(1, qprio::HIGH), (2, qprio::HIGH), (3, qprio::LOW)];
     assert_eq!(order(true, value, &two, 4), [1, 1, 2, 2, 3, 1, 1, 2, 2, 3, 3, 3]);
-    // Without weighted round robin QPRIO means nothing.
+    // Without weighted round robin QPRIO has no effect.
     let value = Arbitration(0).with_hpw(2).with_ab(1);
     assert_eq!(order(false, value, &queues[..3], 4), [1, 1, 2, 2, 3, 3, 1, 1, 2, 2, 3, 3]);
 }

@@ -44,8 +44,8 @@ impl Rig {
         Sqe::write(0, 1, lba, 1, self.area, 0, false)
     }
 
-    /// The status that `sqe` ends with, and how long that took in ns; `None` if it does not end
-    /// within 10 ms.
+    /// Returns the status that `sqe` ends with, and how long that took in ns. Returns `None` if it
+    /// does not end within 10 ms.
     fn ends(&mut self, mut sqe: Sqe) -> Option<(Status, u64)> {
         let cid = self.host.cid();
         sqe.set_cid(cid);
@@ -71,7 +71,7 @@ fn the_documented_example_does_what_it_says() {
     let failed = Status::from_code(StatusCode::UnrecoveredReadError).with_dnr();
     let busy = Status::from_code(StatusCode::CommandInterrupted);
     let (mut late, mut interrupted) = (0, 0);
-    // 450 commands: below the 500th.
+    // These 450 commands end before the 500th.
     for n in 0..450u64 {
         // Reads, and writes of which each tenth is turned away.
         let (sqe, expected) = match n % 3 {
@@ -131,7 +131,7 @@ fn after_a_wrong_phase_nothing_is_seen_until_the_queue_is_new() {
             assert_eq!(rig.ends(rig.read(0)), None, "those after {at}");
         }
         assert_eq!(rig.ssd.counters().injected_bad_phase, 1);
-        // They are there, behind the gap: the phase of what comes after it is right.
+        // The entries are there, behind the gap: the phase of those after it is right.
         rig.host.queue(1).head = (rig.host.queue(1).head + 1) % 64;
         if rig.host.queue(1).head == 0 {
             let phase = rig.host.queue(1).phase;

@@ -95,7 +95,7 @@ fn the_keep_alive_timer_ends_the_controller_of_a_host_that_is_silent() {
     ssd.clock().advance(4 * SECOND_NS);
     assert!(host.csts().cfs());
     assert_eq!(ssd.counters().fatal, 1);
-    // Of no command, as the log says, once the controller is back; the timer is off then.
+    // The log's entry, once the controller is back, belongs to no command. The timer is off then.
     host.port.write32(meantime_nvme_spec::regs::CC, 0);
     host.enable();
     assert_eq!(get(&mut host, 0, fid::KEEP_ALIVE_TIMER, 0, 0), 0);
@@ -117,7 +117,7 @@ fn commands_that_wait_to_be_fetched_keep_a_controller_alive() {
         let cid = host.cid();
         host.submit(1, &Sqe::flush(cid, 1));
     };
-    // As many as there is room for completions, which stay there.
+    // Submits as many commands as there is room for completions, which stay there.
     (0..3).for_each(|_| flush(&mut host));
     host.run_until_idle();
     for round in 0..3 {

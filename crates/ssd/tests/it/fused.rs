@@ -30,7 +30,8 @@ impl Rig {
         Self { ssd, host, pages }
     }
 
-    /// Every way that commands are fetched: at once, with a clock, by weighted round robin.
+    /// Returns a rig for every way that commands are fetched: at once, with a clock, by weighted
+    /// round robin.
     fn all() -> Vec<Self> {
         let timed = Model {
             channels: 2,
@@ -60,7 +61,7 @@ impl Rig {
         ]
     }
 
-    /// Submits entries with one doorbell; their statuses, in order.
+    /// Submits entries with one doorbell, and returns their statuses in order.
     fn run(&mut self, sqes: &[Sqe]) -> Vec<Status> {
         for sqe in sqes {
             self.host.put(1, sqe);
@@ -99,7 +100,7 @@ fn it_is_announced() {
 #[test]
 fn what_is_as_expected_is_written_and_else_nothing() {
     for mut rig in Rig::all() {
-        // More pairs than the queue has entries: also across its end.
+        // There are more pairs than the queue has entries, so some cross its end.
         for round in 1..=20 {
             let pair = rig.pair(5, round - 1, round);
             are(&rig.run(&pair), &[S::SuccessfulCompletion; 2]);
@@ -190,7 +191,8 @@ fn what_is_no_compare_and_write_of_the_same_blocks_is_refused() {
         ] {
             are(&rig.run(&pair), &[S::InvalidFieldInCommand; 2]);
         }
-        // Beyond ACWU, which is one block; then without anything to write from.
+        // The first pair is longer than ACWU, which is one block. The second has nothing to write
+        // from.
         let long = [as_other(&first, io::COMPARE, 3, 1), as_other(&second, io::WRITE, 3, 1)];
         are(&rig.run(&long), &[S::InvalidFieldInCommand, S::CommandAbortedFailedFused]);
         let nowhere = [first, second.with_prps(0x9999_0000_0000, 0)];
@@ -198,7 +200,7 @@ fn what_is_no_compare_and_write_of_the_same_blocks_is_refused() {
         let beyond =
             [as_other(&first, io::COMPARE, 1 << 40, 0), as_other(&second, io::WRITE, 1 << 40, 0)];
         are(&rig.run(&beyond), &[S::LbaOutOfRange, S::CommandAbortedFailedFused]);
-        // A reserved value; and of an admin command.
+        // FUSE has a reserved value in the first, and the second is an admin command.
         are(&rig.run(&[first.with_fuse(3)]), &[S::InvalidFieldInCommand]);
         let page = rig.pages[2];
         let identify = Sqe::identify(0, 0, cns::CONTROLLER, 0, page, 0).with_fuse(fuse::FIRST);
@@ -243,7 +245,7 @@ fn faults_spare_neither_nor_break_the_order() {
         rig.ssd.clear_faults();
         are(&rig.run(&pair), &[S::SuccessfulCompletion; 2]);
         assert_eq!(rig.block(3), 9);
-        // The block has changed: the same pair fails, and is taken apart.
+        // The block has changed: the same pair fails, and the fault takes it apart.
         rig.ssd.add_fault(FaultRule::new(Fault::Unfused, When::ALWAYS)).unwrap();
         let pair = rig.pair(3, 0, 8);
         are(&rig.run(&pair), &[S::CompareFailure, S::SuccessfulCompletion]);

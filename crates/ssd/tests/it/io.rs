@@ -107,7 +107,7 @@ fn data_pointers_that_are_wrong() {
         refused(host.io(1, read(16, area, area + 4096 + 512)), S::PrpOffsetInvalid);
         refused(host.io(1, read(24, area, 0)), S::InvalidFieldInCommand);
         refused(host.io(1, read(24, area, list + 4)), S::PrpOffsetInvalid);
-        // Entries of a list: zero, with an offset, not mapped.
+        // The wrong entries of a list are zero, one with an offset, and one that is not mapped.
         host.write(list, &(area + 4096).to_le_bytes());
         refused(host.io(1, read(24, area, list)), S::InvalidFieldInCommand);
         host.write(list + 8, &(area + 8192 + 4).to_le_bytes());
@@ -118,7 +118,7 @@ fn data_pointers_that_are_wrong() {
         // A chain pointer with an offset.
         host.write(list + 4088, &(area + 8).to_le_bytes());
         refused(host.io(1, read(24, area, list + 4088)), S::PrpOffsetInvalid);
-        // Nothing mapped there at all; or only in part: the arena's end.
+        // The memory is not mapped at all, or only in part, at the arena's end.
         refused(host.io(1, read(1, 0x1000, 0)), S::DataTransferError);
         refused(host.io(1, read(1, u64::MAX - 511, 0)), S::DataTransferError);
         let end = BASE + host.arena.bytes() as u64;
@@ -174,7 +174,7 @@ fn ranges_and_fields() {
         refused(host.io(1, Sqe::flush(0, 3)), S::InvalidNamespaceOrFormat);
         ok(host.io(1, Sqe::flush(0, 1)));
         ok(host.io(1, Sqe::flush(0, NSID_BROADCAST)));
-        // FUSE with its reserved value, and half a pair; PSDT.
+        // FUSE has its reserved value, or half a pair; then PSDT is wrong.
         for (bits, code) in [
             (3 << 8, S::InvalidFieldInCommand),
             (1 << 8, S::CommandAbortedMissingFused),
@@ -236,11 +236,11 @@ fn compare_zeroes_and_deallocate() {
         assert_eq!(found[1536..3584], data[1536..3584]);
         assert_eq!(found[3584..], [0; 512]);
 
-        // A bad range among them: nothing is deallocated.
+        // If one of the ranges is bad, nothing is deallocated.
         let list = [DsmRange::new(20, 1), DsmRange::new(8191, 2)];
         host.write(ranges, list.as_bytes());
         refused(host.io(1, Sqe::dsm_deallocate(0, 1, 2, ranges, 0)), S::LbaOutOfRange);
-        // Without the attribute it is advice.
+        // Without the attribute the command is only advice.
         let mut advice = Sqe::dsm_deallocate(0, 1, 1, ranges, 0);
         advice.cdw11 = U32::new(0);
         ok(host.io(1, advice));
@@ -358,7 +358,7 @@ fn bad_doorbells_are_not_followed() {
         host.ring_head(1);
         ok(host.io(1, Sqe::read(0, 1, 0, 1, area, 0)));
         assert_eq!(ssd.counters().bad_doorbells, 6);
-        // By register call.
+        // This write is a register call.
         host.port.write32(0x1000 + 64 * 500, 1);
         assert_eq!(ssd.counters().stray_doorbells, 1);
     });

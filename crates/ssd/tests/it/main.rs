@@ -1,4 +1,4 @@
-//! The software SSD as a host sees it: by entries and doorbells, and over vfio-user.
+//! Tests the software SSD as a host sees it, by entries and doorbells, and over vfio-user.
 
 mod admin;
 mod arbitration;

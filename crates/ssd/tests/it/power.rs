@@ -270,7 +270,7 @@ impl Descriptor {
         Self(fd, kept)
     }
 
-    /// From now on fdatasync fails: an eventfd has no data to write back.
+    /// Makes fdatasync fail from now on: an eventfd has no data to write back.
     fn break_it(&mut self) {
         rustix::io::dup2(&*eventfd(), &mut self.0).unwrap();
     }

@@ -75,7 +75,7 @@ fn a_flush_covers_what_was_complete_when_it_began() {
     history.push(Event::FlushDone(flush));
     assert_eq!(states(&history, before, 2, &VOLATILE).len(), 4);
     assert_eq!(states(&history, before + 1, 2, &VOLATILE), set(&[&[1, 0], &[1, 2]]));
-    // What forgets flushes is told from what does not.
+    // A device that forgets flushes can be distinguished from one that does not.
     let broken = CutOptions { flushes: false, ..VOLATILE };
     assert_eq!(states(&history, before + 1, 2, &broken).len(), 4);
     assert_eq!(history.turning_points(true).collect::<Vec<_>>(), [before, before + 1]);
@@ -104,7 +104,7 @@ fn over_each_other_they_come_in_their_order_or_any_if_they_have_none() {
     history.push(Event::WriteDone(c));
     assert_eq!(states(&history, history.len(), 1, &VOLATILE), set(&[&[0], &[1], &[2], &[3]]));
     history.push(Event::WriteDone(b));
-    // B is there, and so is what was before it no more; c may be under or over it, or nowhere.
+    // B is durable, so the state before it is gone. C may be under or over it, or lost.
     assert_eq!(states(&history, history.len(), 1, &VOLATILE), set(&[&[2], &[3]]));
     // Nothing is lost, but the order of b and c is open.
     assert_eq!(states(&history, history.len(), 1, &DURABLE), set(&[&[2], &[3]]));
@@ -179,8 +179,8 @@ fn what_has_the_same_content_is_the_same_state() {
 
 #[test]
 fn one_turn_has_no_order() {
-    // A flush that was rung before the completion could be seen does not cover it: taken in the
-    // same turn as that was told.
+    // A flush that was rung before the completion could be seen does not cover the write: it was
+    // taken in the same turn in which the completion was posted.
     let config = SsdConfig {
         model: Model::named("optane").unwrap(),
         volatile_write_cache: true,

@@ -22,7 +22,7 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
 fn it_says_what_it_is() {
     let rig = Rig::plain();
     let mut client = Client::connect(&rig.path());
-    // As SPDK's host does: no JSON at all.
+    // SPDK's host does the same: it sends no JSON at all.
     let answer = client.introduce("");
     assert_eq!(answer.body[..4], [0, 0, 1, 0]);
     let json = std::str::from_utf8(&answer.body[4..]).unwrap().strip_suffix('\0').unwrap();
@@ -48,7 +48,7 @@ fn it_says_what_it_is() {
     let answer = client.ask(GET_REGION_INFO, &asked, &[]);
     assert_eq!(answer.body, wire![64u32, 0xfu32, 0u32, 32u32, 0x8000u64, 0u64]);
     assert!(answer.fds.is_empty(), "no descriptor where there is no room to describe it");
-    // As SPDK's host does: all the room that it has, sent along.
+    // SPDK's host does the same: it sends all the room that it has.
     let mut asked = wire![4064u32, 0u32, 0u32, 0u32, 0u64, 0u64];
     asked.resize(4064, 0);
     let answer = client.ask(GET_REGION_INFO, &asked, &[]);
@@ -113,7 +113,7 @@ fn it_is_a_controller() {
         assert_eq!(host.run(1, read), 0);
         assert_eq!(host.memory.get(DATA + 4096, 512), [lba as u8 + 1; 512]);
     }
-    // Beyond the namespace; and to memory that is not mapped.
+    // One read is beyond the namespace, one is to memory that is not mapped.
     let beyond = host.transfer(2, 2048, IOVA + DATA as u64);
     assert_eq!(host.run(1, beyond), 0x80);
     let nowhere = host.transfer(2, 0, IOVA + (1 << 20));
@@ -135,12 +135,12 @@ fn a_client_that_wakes_nobody_is_seen_nevertheless() {
     for _ in 0..3 {
         let (naps, parks) = (rig.ssd.counters().naps, rig.ssd.counters().parks);
         wait_until("the SSD does not nap", || rig.ssd.counters().naps > naps + 10);
-        // By the doorbell in shared memory alone.
+        // Only the doorbell in shared memory is written.
         let read = host.transfer(2, 0, IOVA + DATA as u64);
         assert_eq!(host.run(1, read), 0);
         assert_eq!(rig.ssd.counters().parks, parks, "it parked, and nobody would have woken it");
     }
-    // Without queues it parks. (It may have before the write returns.)
+    // Without queues it parks, perhaps before the write returns.
     let parks = rig.ssd.counters().parks;
     host.client.write(0, 0x14, &wire![0u32]);
     wait_until("the SSD does not park", || rig.ssd.counters().parks > parks);
@@ -208,12 +208,12 @@ fn clients_come_in_turn_and_share_nothing() {
     rig.wait_for_end();
     assert_eq!(second.try_receive().unwrap().id, id);
     let mut second = Host::new(second);
-    // As after power-on, but with the data.
+    // The state is that after power-on, but with the data.
     assert_eq!((second.csts(), second.client.read(0, 0x14, 4)), (0, vec![0; 4]));
     assert_eq!(second.client.read(0, 0x24, 4), [0; 4]);
     second.enable();
     second.create_queues(None);
-    // What the first still holds leads nowhere.
+    // Doorbells that the first client still has mapped lead nowhere.
     let counters = rig.ssd.counters();
     for word in (0..bells.memory.len).step_by(4) {
         bells.memory.word(word).store(0xffff_ffff, Ordering::SeqCst);
@@ -269,13 +269,13 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
             host.put(1, &read);
         }
         host.ring(1);
-        // In the middle of its I/O, and of a message.
+        // The connection ends in the middle of its I/O and of a message.
         host.client.send_raw(&header(1, DMA_MAP, 48, 0), &[host.memory.file.as_fd()]);
         drop(host);
         assert!(rig.wait_for_end().is_some_and(|why| why.contains("closed")));
         assert_eq!(rig.ssd.counters().fatal, 0);
-        // Other tests of this process have descriptors and mappings, too: these only must not grow
-        // without end.
+        // Other tests of this process have descriptors and mappings, too. So the numbers only must
+        // not grow without end.
         before.get_or_insert((descriptors(), mappings()));
     }
     let (fds, maps) = before.unwrap();
@@ -304,13 +304,13 @@ fn memory_that_was_unmapped_is_never_touched_again() {
         assert_eq!((answer.error, answer.body), (0, wire![24u32, 0u32, at, 1u64 << 16]));
         data.put(0, &[0xa5; 1 << 16]);
         for _ in 0..10 {
-            // Done, or failed: data transfer error.
+            // Each read is done, or fails with a data transfer error.
             let status = u16_at(&host.wait(1), 14) >> 1 & 0x7ff;
             assert!(matches!(status, 0 | 0x04), "{status:#x}");
         }
         assert_eq!(data.get(0, 1 << 16), vec![0xa5; 1 << 16]);
     }
-    // The memory of the queues themselves: fatal, and a reset away from being well.
+    // Unmapping the memory of the queues themselves is fatal, and a reset repairs it.
     assert_eq!(host.client.unmap(IOVA, 1 << 20).error, 0);
     assert_eq!(host.csts() & 2, 2);
     host.client.map(&host.memory, IOVA);
@@ -355,7 +355,7 @@ fn mappings_are_checked() {
     for iova in [0xf000u64, 0x11000] {
         assert_eq!(client.errno(DMA_MAP, &map(32, 3, 0, iova, 0x2000), &[fd]), EINVAL);
     }
-    // Without a descriptor, or not for both directions: accepted, and out of reach.
+    // Mappings without a descriptor, or not for both directions, are accepted, but out of reach.
     client.ok(DMA_MAP, &map(32, 3, 0, 0x12000, 0x1000), &[]);
     client.ok(DMA_MAP, &map(32, 1, 0, 0x13000, 0x1000), &[fd]);
     rig.wait_for(|event| matches!(event, Event::Note(text) if text.contains("0x13000")));
@@ -367,10 +367,10 @@ fn mappings_are_checked() {
     assert_eq!(client.errno(DMA_UNMAP, &unmap(0, 0x20000, 0x1000), &[]), 2, "ENOENT");
     assert_eq!(client.errno(DMA_UNMAP, &unmap(0, 0x10000, 0), &[]), EINVAL);
     assert_eq!(client.errno(DMA_UNMAP, &unmap(0, 0x10000, u64::MAX), &[]), EINVAL);
-    // As SPDK's host does: with the descriptor once more.
+    // SPDK's host does the same: it sends the descriptor once more.
     client.ok(DMA_UNMAP, &unmap(0, 0x10000, 0x2000), &[fd]);
     assert_eq!(client.ok(DMA_UNMAP, &unmap(0, 0x12000, 0x2000), &[])[16..], wire![0x2000u64]);
-    // As many as it said, and no more.
+    // It accepts as many mappings as it announced, and no more.
     for nth in 0..1024u64 {
         client.ok(DMA_MAP, &map(32, 3, 0, nth << 12, 0x1000), &[fd]);
     }
@@ -445,7 +445,7 @@ fn interrupts_are_set_up_masked_and_triggered() {
     assert_eq!(signalled(0), 1, "what came meanwhile");
     host.identify();
     assert_eq!(signalled(0), 1);
-    // No descriptors: taken away. All of them: count 0.
+    // A message without descriptors removes them. A count of 0 removes all.
     host.client.ok(SET_IRQS, &set(0x24, 2, 0, 1), &[]);
     host.identify();
     assert_eq!(count(0), 0);
@@ -486,13 +486,13 @@ fn descriptors_beyond_the_limit_are_refused_and_closed() {
     let set = wire![20u32, 0x24u32, 2u32, 0u32, 16u32];
     client.ok(SET_IRQS, &set, &[event.as_fd(); 16]);
     assert_eq!(client.errno(SET_IRQS, &set, &[event.as_fd(); 17]), EINVAL);
-    // In two halves of a message.
+    // The descriptors come in two halves of a message.
     let mut bytes = header(9, SET_IRQS, 36, 0);
     bytes.extend(wire![20u32, 0x24u32, 2u32, 0u32, 20u32]);
     client.send_raw(&bytes[..20], &[event.as_fd(); 10]);
     client.send_raw(&bytes[20..], &[event.as_fd(); 10]);
     assert_eq!(client.try_receive().unwrap().error, EINVAL);
-    // Where none is due.
+    // A descriptor comes with a message that must have none.
     assert_eq!(client.errno(GET_INFO, &wire![16u32, 0u32, 0u32, 0u32], &[event.as_fd()]), EINVAL);
     client.ok(SET_IRQS, &wire![20u32, 0x21u32, 2u32, 0u32, 0u32], &[]);
     // Descriptors of refused messages are closed: a pipe ends when no descriptor of its other

@@ -9,7 +9,7 @@ use meantime_testkit::by_hand::*;
 use meantime_testkit::served::Rig;
 use meantime_testkit::wire;
 
-/// No wait may be longer.
+/// The maximum time of any wait.
 const LONGEST: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 1_000;
 const INVALID_QUEUE: u16 = 0x101;
@@ -27,7 +27,7 @@ fn taking(ns: u64) -> Model {
     Model { channels: 4, read: vec![(4096, ns)], write: vec![(4096, ns)], ..Model::null() }
 }
 
-/// What `action` gives, which must not take longer than [`LONGEST`].
+/// Returns what `action` returns. It must not take longer than [`LONGEST`].
 #[track_caller]
 fn in_time<T>(what: &str, action: impl FnOnce() -> T) -> T {
     let start = Instant::now();
@@ -36,7 +36,7 @@ fn in_time<T>(what: &str, action: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Leaves `n` event requests; gives their identifiers.
+/// Submits `n` event requests, and returns their identifiers.
 fn ask_for_events(host: &mut Host, n: usize) -> Vec<u16> {
     let cids = (0..n).map(|_| {
         let sqe = host.command(0x0c, 0, 0);
@@ -64,8 +64,8 @@ fn unmap_queues(host: &mut Host) {
     assert_eq!(answer.error, 0);
 }
 
-/// Shutdown notification, until it is complete; then the controller is disabled, and all memory is
-/// freed.
+/// Requests a shutdown and waits until it is complete. Then disables the controller and frees all
+/// memory.
 fn shut_down(host: &mut Host) {
     host.client.write(0, 0x14, &wire![0x0046_4001u32]);
     in_time("shutdown", || while host.csts() >> 2 & 3 != 2 {});
@@ -100,7 +100,7 @@ fn a_thousand_hosts_attach_and_go_away() {
             unmap_queues(&mut host);
         }
         if !in_order {
-            // As if it had not noticed.
+            // The host behaves as if it had not noticed.
             host.ring(1);
         }
         match round % 4 {

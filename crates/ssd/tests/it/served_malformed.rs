@@ -1,5 +1,5 @@
-//! Messages that are none: every length, random bytes, and lies about sizes. The server answers or
-//! hangs up; it never ends, and the next client finds all well.
+//! Invalid messages: every length, random bytes, and lies about sizes. The server answers or hangs
+//! up. It never ends, and the next client finds all well.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
@@ -67,7 +67,8 @@ fn every_length_of_every_message() {
             let errno = client.errno(command, &body[..len], &[]);
             assert_eq!(errno, if served { EINVAL } else { 95 }, "command {command}, {len} bytes");
         }
-        // One byte too many; allowed where the room for the answer is sent along.
+        // The message has one byte too many. This is allowed where the room for the answer is sent
+        // along.
         let longer = [&body[..], &[0]].concat();
         let error = client.ask(command, &longer, &[]).error;
         let lenient = matches!(command, GET_INFO | GET_REGION_INFO);

@@ -119,7 +119,7 @@ fn queues_that_exist_go_on() {
     assert_eq!(ok(pages.take(&mut host, 1).unwrap()).cid.get(), 99);
     // The admin queue has its register still.
     ok(host.admin(Sqe::delete_io_sq(0, 1)));
-    // What a queue of before left behind is no doorbell of a new one.
+    // A value that a former queue left behind is no doorbell of a new one.
     let sq = host.alloc(4096);
     ok(host.admin(Sqe::create_io_sq(0, 1, 8, sq, 1, 0)));
     host.run_until_idle();
@@ -149,7 +149,7 @@ fn what_is_refused_and_granted() {
     }
     ok(host.admin(Sqe::doorbell_buffer_config(0, page, page + 4096)));
     host.create_queues(15, 8, None);
-    // Their memory goes: that is fatal, and nothing is written there any more.
+    // Unmapping their memory is fatal, and nothing is written there any more.
     host.port.unmap_dma(BASE).unwrap();
     assert!(host.csts().cfs() && ssd.counters().fatal == 1);
     let (_ssd, mut host) = stepped(config(1 << 20, 512));

@@ -345,7 +345,8 @@ fn who_created_a_file() {
     std::os::unix::fs::symlink(&target, &link).unwrap();
     assert!(Medium::file(&link, Some(1 << 20)).is_err());
     assert!(!target.exists() && link.symlink_metadata().is_ok());
-    // What fails after creating leaves nothing behind: no file system has room for that.
+    // A failure after the file was created leaves nothing behind: no file system has room for that
+    // size.
     let huge = dir.path().join("huge");
     assert!(matches!(Medium::file(&huge, Some(1 << 62)), Err(SsdError::Io { .. })));
     assert!(!huge.exists());
@@ -363,7 +364,7 @@ fn an_event_that_waits_for_room_keeps_the_thread_awake() {
     host.wait_csts(|csts| csts.rdy());
     let deadline = Instant::now() + Duration::from_secs(30);
     host.submit(0, &Sqe::async_event_request(100));
-    // There is room for one: the next may be submitted when this one was fetched.
+    // There is room for one entry: the next may be submitted when this one was fetched.
     while ssd.counters().admin_commands < 1 {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(1));

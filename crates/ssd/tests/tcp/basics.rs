@@ -136,13 +136,13 @@ fn discover(listen_at: Ipv4Addr) {
     assert_eq!(DiscoveryEntry::read_from_bytes(&log[2]).unwrap().subtype, 3);
 }
 
-/// Of the kernel's own figures: another thread spins on the target's CPU.
+/// The kernel's own figures show it: another thread spins on the target's CPU.
 #[test]
 fn a_target_beside_a_thread_that_spins_on_its_cpu_sleeps() {
     let cpus = sched_getaffinity(None).unwrap();
     let cpu = (0..CpuSet::MAX_CPU).find(|&cpu| cpus.is_set(cpu)).unwrap();
     let target = target_with(|config, _| {
-        // Longer than the test: it sleeps only for the sake of others.
+        // This is longer than the test, so the target sleeps only for the sake of others.
         (config.cpu, config.park_after_ns) = (Some(cpu), 600_000_000_000);
     });
     let (ends, begun) = (AtomicBool::new(false), Instant::now());

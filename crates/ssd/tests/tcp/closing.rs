@@ -88,8 +88,8 @@ enum End {
     HostStopsSending,
     HostResets,
     HostTerminates,
-    /// The host closes so many bytes into a write with its data in the capsule; from its end, if
-    /// negative.
+    /// The host closes after this many bytes of a write with its data in the capsule. A negative
+    /// number counts from the end.
     InCapsule(isize),
     /// The same into H2CData.
     InData(isize),
@@ -123,7 +123,7 @@ fn cut(bytes: &[u8], at: isize) -> &[u8] {
     &bytes[..at]
 }
 
-/// Has the connection of a host's I/O queue end with commands in flight. Returns what came on it.
+/// Ends the connection of a host's I/O queue with commands in flight. Returns what came on it.
 fn ended(host: &mut Host, end: End) -> Vec<String> {
     let io = &mut host.io;
     let data = pattern(4096, 3);

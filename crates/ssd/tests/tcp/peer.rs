@@ -19,7 +19,7 @@ use zerocopy::{FromBytes as _, FromZeros as _, IntoBytes as _};
 pub(crate) const HOST: &str =
     "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000001";
 
-/// A PDU that came.
+/// A received PDU.
 pub(crate) struct Pdu {
     pub(crate) common: CommonHeader,
     pub(crate) header: Vec<u8>,
@@ -53,12 +53,12 @@ impl Pdu {
     }
 }
 
-/// What a command came to.
+/// The result of a command.
 pub(crate) struct Answer {
     pub(crate) status: Status,
     pub(crate) dw0: u32,
     pub(crate) dw1: u32,
-    /// `None`: there was no response but data with SUCCESS.
+    /// `None` if there was no response but data with SUCCESS.
     pub(crate) sqhd: Option<u16>,
     pub(crate) data: Vec<u8>,
 }
@@ -100,7 +100,7 @@ impl Peer {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The next PDU; `None` if the target has closed.
+    /// Returns the next PDU, or `None` if the target has closed.
     pub(crate) fn receive(&mut self) -> Option<Pdu> {
         let mut common = [0; 8];
         match self.stream.read_exact(&mut common) {

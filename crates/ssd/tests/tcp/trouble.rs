@@ -366,7 +366,7 @@ fn a_command_that_finds_no_slot_is_looked_at_again() {
     let mut stream = host.io.stream.try_clone().unwrap();
     let bytes: Vec<u8> = (0..1000).flat_map(|cid| host.io.capsule(&sqe(cid), &[])).collect();
     stream.write_all(&bytes).unwrap();
-    // Its answers fill the socket, and hold slots: those of others are not among them.
+    // Its answers fill the socket and hold slots. Other connections have slots of their own.
     std::thread::sleep(Duration::from_millis(300));
     works(&mut other);
     assert!(host.admin.csts().rdy());
@@ -406,7 +406,7 @@ fn an_answer_that_does_not_fit_goes_on_when_the_socket_has_cooled() {
     host.io = Peer::new(target.addr());
     let connect = Connect { entries: 1024, ..Connect::io(host.cntlid, 2) };
     assert!(host.io.connect(&connect).status.is_success());
-    // By the time of the answers the socket is left to epoll.
+    // When the answers come, the socket is left to epoll.
     target.set_net_faults(NetFaults { delay_ns: 100_000_000, ..NetFaults::NONE });
     for cid in 0..120 {
         let sqe = Sqe::read(cid, 1, 0, 256, 0, 0).with_sgl(SglDescriptor::transport(131_072));
@@ -479,7 +479,7 @@ fn the_identifier_of_an_event_request_can_be_used_again() {
     let request =
         |cid| Sqe::new(admin::ASYNC_EVENT_REQUEST, cid, 0).with_sgl(SglDescriptor::transport(0));
     for _ in 0..100 {
-        // As many as there may be, and all are used again.
+        // The host submits as many requests as there may be, and uses all again.
         let bytes: Vec<u8> =
             (1..=4).flat_map(|cid| host.admin.capsule(&request(cid), &[])).collect();
         host.admin.send(&bytes);
