@@ -170,8 +170,8 @@ impl Report {
     }
 }
 
-/// Formats a finding such as `extent-checksum: inode 12 (/a/b), block 345: an extent node's
-/// checksum is wrong`.
+/// Formats a finding, for example
+/// `extent-checksum: inode 12 (/a/b), block 345: an extent node's checksum is wrong`.
 fn line(finding: &Finding) -> String {
     let Corruption { defect, ino, block } = finding.corruption;
     let path = finding.path.as_ref().map(|path| format!(" ({})", names::harmless(path)));
