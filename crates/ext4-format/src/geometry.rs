@@ -51,7 +51,7 @@ impl Superblock {
     pub fn flex_groups(&self) -> u32 {
         let flex = self.features.has_incompat(incompat::FLEX_BG);
         let bits = if flex { u32::from(self.raw.log_groups_per_flex) } else { 0 };
-        // (The kernel accepts at most 2^31 groups, too.)
+        // The kernel accepts at most 2^31 groups, too.
         1u32.checked_shl(bits).unwrap_or(1)
     }
 

@@ -187,7 +187,7 @@ impl<'a, S: Source> Mapped<'a, S> {
         block: Option<u64>,
         place: NodePlace,
     ) -> Result<Node<'b>> {
-        // (The root has no checksum.)
+        // The root has no checksum.
         let seed = block.map_or(0, |_| self.inode.checksum_seed());
         self.volume.checked_node((self.inode.ino(), seed), bytes, block, place)
     }

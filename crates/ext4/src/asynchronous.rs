@@ -529,7 +529,7 @@ impl<S: Sharing> AsyncFile<S> {
         read.target.put(at, &content[within..within + len]);
         read.mount.counts.add(Count::Misses, 1);
         let mut is_there = false;
-        // (If there is no free page, dropping the claim gives it up.)
+        // If there is no free page, dropping the claim gives it up.
         let page = self.memory().page(read.cache);
         if let Some(mut page) = page
             && let Some(claim) = claimed.claim.take()

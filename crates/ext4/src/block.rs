@@ -321,7 +321,7 @@ impl BlockChannel for FileChannel {
     }
 
     fn wait_done(&mut self) -> Option<Done> {
-        // (A request with a ticket may be older.)
+        // A request with a ticket may be older.
         while self.ended.is_empty() && self.poll() > 0 {}
         self.next_done()
     }

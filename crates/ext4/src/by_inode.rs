@@ -146,8 +146,8 @@ impl Lookups {
 }
 
 impl ReadDir {
-    /// Returns the next name with its inode, as a look-up would return it now. (So a listing can
-    /// include attributes.) `.` and `..` have no inode, nor does a name whose inode cannot be read;
+    /// Returns the next name with its inode, as a look-up would return it now. So a listing can
+    /// include attributes. `.` and `..` have no inode, nor does a name whose inode cannot be read;
     /// a look-up returns the reason. Skips a name that was removed since it was listed.
     pub fn next_with_node(&mut self) -> Option<Result<(Entry, Option<Node>), Error>> {
         loop {

@@ -362,7 +362,7 @@ impl FileSystem {
             moved.set([Some(renamed.ino), renamed.exchanged]);
             Ok(renamed.replaced)
         })?;
-        // (If both names are of one inode, both stay, and the new one still leads to that inode.)
+        // If both names are of one inode, both stay, and the new one still leads to that inode.
         match moved.get()[0] {
             Some(ino) => self.mount.learn_name(new.parent, new.name, ino, names_before.get()),
             None => self.mount.forget_name(new.parent, new.name),

@@ -210,7 +210,7 @@ impl FileSystem {
         }
         let (mut from, mut path) = (self.root()?, path.as_ref().to_owned());
         for _ in 0..=LINKS_MAX {
-            // (A directory was returned above.)
+            // A directory was returned above.
             let (parent, Last::Name(name, _)) = self.place_from(&from, &path)? else {
                 return Err(Error::NotFound);
             };
@@ -297,7 +297,7 @@ impl FileSystem {
             _ => {}
         }
         let (before, last) = Last::of(path);
-        // (The part before ends in a slash, so it resolves to a directory.)
+        // The part before ends in a slash, so it resolves to a directory.
         let parent = match before.as_os_str().is_empty() {
             true => from.clone(),
             false => self.resolve(from, before, true)?,

@@ -75,7 +75,7 @@ impl File {
                 to.grow_to(to_offset + hole)?;
                 return Ok(hole);
             }
-            // Copy up to the next hole. (The file may have been truncated before it.)
+            // Copy up to the next hole. The file may have been truncated before it.
             if let Ok(end) = self.seek_hole(offset)
                 && end > offset
             {
@@ -83,7 +83,7 @@ impl File {
             }
         }
         let read = self.read_at(&mut room[..most], offset)?;
-        // (After a short read, `write_at` still writes what was read.)
+        // After a short read, `write_at` still writes what was read.
         if read == 0 { Ok(0) } else { Ok(to.write_at(&room[..read], to_offset)? as u64) }
     }
 }

@@ -94,7 +94,7 @@ impl Iterator for ReadDir {
             let entries = inode.consistent(&mount.volume, |inode| mount.volume.list(inode, cookie));
             match entries {
                 Ok(entries) => {
-                    // (Cookies grow, so the listing ends.)
+                    // Cookies grow, so the listing ends.
                     self.cookie =
                         entries.last().map(|last| last.cookie).filter(|next| *next > cookie);
                     self.entries = entries.into_iter().map(Entry::from).collect();
@@ -460,8 +460,8 @@ impl FileSystem {
             match self.linked(ino) {
                 // The name was removed just now.
                 Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
-                // The name was removed and its number may already be another file's. (This cannot
-                // happen while a node of it exists.)
+                // The name was removed and its number may already be another file's. This cannot
+                // happen while a node of it exists.
                 Ok(_) if self.mount.writer.is_some() && key.get(&self.mount) != Some(ino) => {}
                 found => return found,
             }
@@ -475,7 +475,7 @@ impl FileSystem {
             let (ino, _) = found.ok_or(Error::NotFound)?;
             tries += 1;
             match self.linked(ino) {
-                // Another thread may have deleted it in between. (Damage persists.)
+                // Another thread may have deleted it in between. Damage persists.
                 Err(Error::Corrupt(_) | Error::NotFound)
                     if tries < 100 && self.mount.writer.is_some() => {}
                 Err(error) => return Err(error),

@@ -20,8 +20,8 @@ use meantime_ext4_format::{Mmp, MmpState, Source, Superblock, Volume};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// A host that found the file system unused waits this long between writing its mark and reading it
-/// back, because another host may have done the same at the same time. (Linux reads the mark back
-/// at once.)
+/// back, because another host may have done the same at the same time. Linux reads the mark back
+/// at once.
 const READ_BACK_DELAY: Duration = Duration::from_millis(100);
 
 /// The pause before a failed update is repeated.
@@ -273,7 +273,7 @@ impl Protection {
         let taken =
             |mmp: &Mmp| protected(format!("somebody else has mounted it ({})", who(mmp)), UNMOUNT);
         let (now, mut block) = read()?;
-        // (A host that has taken the file system since it was clean may not have waited.)
+        // A host that has taken the file system since it was clean may not have waited.
         if now.state != before.state {
             return Err(taken(&now));
         }

@@ -48,7 +48,7 @@ impl FileSystem {
         let file = self.open(path)?;
         let (mut content, mut end) = (Vec::new(), 0);
         loop {
-            // (The file may grow meanwhile.)
+            // The file may grow meanwhile.
             let more = file.size().saturating_sub(end as u64);
             let more = usize::try_from(more).unwrap_or(usize::MAX).max(1);
             content

@@ -54,7 +54,7 @@ impl Names for Way<'_> {
 
 impl FileSystem {
     pub(super) fn walk(&self, from: &Node, path: &Path, follow: bool) -> Result<Node, Error> {
-        // (An open directory stays usable even if it has no name.)
+        // An open directory stays usable even if it has no name.
         let way = Way { fs: self, passed: RefCell::new(vec![from.clone()]) };
         way.node(resolve(&way, from.ino(), path.as_os_str().as_bytes(), follow)?)
     }

@@ -64,8 +64,8 @@ fn read(fd: c_int, from: i64) {
 }
 
 /// Returns whether the program's request that the kernel read from `at` of `fd` into its cache is
-/// needless, because the program reads the file by the shared-memory path. (If the kernel had
-/// content of the file, this would end the shared-memory path.)
+/// needless, because the program reads the file by the shared-memory path. If the kernel had
+/// content of the file, this would end the shared-memory path.
 fn is_needless(fd: c_int, at: off_t, bytes: off_t) -> bool {
     if !is_active() || thread::is_ours() || at < 0 || bytes < 0 {
         return false;

@@ -104,7 +104,7 @@ fn exchange(
     request: &Request,
 ) -> Result<Reply, Reason> {
     let forks = state::forks();
-    // (It takes a lock.)
+    // It takes a lock.
     let is_alive = || state::forks() == forks && crate::slowly(|| of.link.is_alive());
     let reply = caller.call(request, is_alive);
     if state::forks() != forks {
@@ -361,8 +361,8 @@ unsafe fn transfer_inside(
         // It is unknown whether the data were appended, and appending them twice would be wrong.
         Some(Stop::Reason(Reason::Ended)) if is_append => Ok(Outcome::Ended(-(libc::EIO as isize))),
         Some(Stop::Reason(reason)) if is_append || !is_here && done == 0 => Err(reason),
-        // (After some bytes the call ends short, because it is not certain what the descriptor
-        // refers to by now.)
+        // After some bytes the call ends short, because it is not certain what the descriptor
+        // refers to by now.
         Some(Stop::Reason(_)) if done == 0 => Ok(Outcome::Rest { done, total, at }),
         stopped => {
             // The seeks below are for the file of the transfer.

@@ -14,7 +14,7 @@ use crate::table::Entry;
 type Close = unsafe extern "C-unwind" fn(c_int) -> c_int;
 
 /// Returns whether `fd` is not the program's, but this library's socket. For the program, the
-/// number is not open, or is above its limit. (Our own code also closes by `close`.)
+/// number is not open, or is above its limit. Our own code also closes by `close`.
 #[inline]
 fn is_hidden(fd: c_int) -> bool {
     reserved::is_reserved(fd) && !thread::is_ours()
@@ -298,8 +298,8 @@ fn opened_stream(stream: *mut FILE) -> *mut FILE {
     stream
 }
 
-// (The C library's own reads and writes go through the kernel. The program may also use the number
-// of the stream's descriptor.)
+// The C library's own reads and writes go through the kernel. The program may also use the number
+// of the stream's descriptor.
 hooks! {
     "C-unwind" fn (fopen fopen64)(path: *const c_char, mode: *const c_char) -> *mut FILE = { |real|
         // SAFETY: the caller's promise.

@@ -64,7 +64,7 @@ static NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Returns the connection, if there is one.
 #[inline]
 pub(crate) fn current() -> Option<&'static Link> {
-    // SAFETY: null, or a box that was leaked. (A child sees null.)
+    // SAFETY: null, or a box that was leaked. A child sees null.
     unsafe { LINK.load(Ordering::Acquire).as_ref() }
 }
 
@@ -140,7 +140,7 @@ impl Link {
                 let lines = Mutex::new(Lines { free: Vec::new(), socket });
                 Ok(Self { number, nonce, closings, lines })
             }
-            // (Its number is released where it is closed: `descriptor::close`.)
+            // Its number is released where it is closed: `descriptor::close`.
             Err(error) => Err(error),
         }
     }

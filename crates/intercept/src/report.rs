@@ -119,7 +119,7 @@ pub(crate) extern "C" fn at_exit() {
         LONG[Reason::Foreign as usize].store(0, Ordering::Relaxed);
         let counts = LONG.each_ref().map(|count| count.load(Ordering::Relaxed));
         let (short, long) = (SHORT.load(Ordering::Relaxed), counts.iter().sum::<u64>());
-        // (Calls on a descriptor before anything was known of it do not count.)
+        // Calls on a descriptor before anything was known of it do not count.
         if short + long == counts[Reason::Changing as usize] {
             return;
         }

@@ -33,8 +33,8 @@ pub(crate) struct Resolved {
     pub(crate) ticket: Ticket,
 }
 
-/// Returns what is known of `fd`, if its descriptor was not closed since. (It may be closed in the
-/// next moment, but so may the descriptor of a system call that has begun.)
+/// Returns what is known of `fd`, if its descriptor was not closed since. It may be closed in the
+/// next moment, but so may the descriptor of a system call that has begun.
 #[inline]
 pub(crate) fn known(fd: c_int) -> Result<Resolved, Reason> {
     let (entry, ticket) = TABLE.load(fd).ok_or(Reason::Foreign)?;
@@ -92,7 +92,7 @@ fn find_out(fd: c_int, used: Use) -> Result<Resolved, Reason> {
         }
         let (entry, ticket) = TABLE.load(fd).ok_or(Reason::Foreign)?;
         if entry == Entry::Busy {
-            // (That thread is storing three words, and no call of this thread is doing so.)
+            // That thread is storing three words, and no call of this thread is doing so.
             rustix::thread::sched_yield();
             continue;
         }

@@ -22,7 +22,7 @@ extern "C" fn before_syscall(number: c_long, a: c_long, b: c_long, c: c_long) ->
             #[cfg(target_arch = "x86_64")]
             libc::SYS_dup2 => TABLE.forget(b as i32, false),
             libc::SYS_prctl if a as i32 == libc::PR_SET_SECCOMP => confined(),
-            // (Other values only query.)
+            // Other values only query.
             libc::SYS_seccomp if a as u32 <= libc::SECCOMP_SET_MODE_FILTER => confined(),
             libc::SYS_sendfile => prepare_copy(b as i32, a as i32),
             libc::SYS_splice | libc::SYS_copy_file_range => prepare_copy(a as i32, c as i32),

@@ -279,7 +279,7 @@ impl<const N: usize> Table<N> {
         for slot in self.used() {
             if slot.state.load(Ordering::Relaxed) & (OWN | BUSY) != 0 {
                 self.change(slot, |state| match state & BUSY {
-                    // (The other words stay, and so does the version.)
+                    // The other words stay, and so does the version.
                     0 => state & !OWN,
                     _ => state & !OWN | VOID,
                 });

@@ -128,9 +128,9 @@ impl Thread {
     /// - other code has used its frame's memory for something else, which is enough; or
     /// - this call's frame is above or about where that one is, on the thread's own stack. A
     ///   handler's frame would be below it, by what the kernel saves, or elsewhere: on a stack for
-    ///   signals, for which the kernel is asked, or on another one. (Two cases are not known: a
+    ///   signals, for which the kernel is asked, or on another one. Two cases are not known: a
     ///   stack inside the thread's own one to which a handler switches while a call is in progress,
-    ///   and one for signals there with SS_AUTODISARM.)
+    ///   and one for signals there with SS_AUTODISARM.
     #[cold]
     #[inline(never)]
     fn is_left(&self, here: usize) -> bool {
@@ -270,8 +270,8 @@ pub(crate) fn may_be_child() {
     let _ = THREAD.try_with(|thread| thread.may_be_child.set(true));
 }
 
-/// Is called in a child, which has only this thread. Its line is the parent's. (A call that a
-/// signal handler has interrupted to fork may still be using it, so it is dropped later.)
+/// Is called in a child, which has only this thread. Its line is the parent's. A call that a
+/// signal handler has interrupted to fork may still be using it, so it is dropped later.
 pub(crate) fn forget() {
     let _ = THREAD.try_with(|thread| {
         thread.connection.set(0);

@@ -292,7 +292,7 @@ impl Mount {
     fn ends_soon(&self) -> bool {
         let until = Instant::now() + END_TIME;
         while !self.has_ended() && Instant::now() < until {
-            // (A signal ends a wait early.)
+            // A signal ends a wait early.
             self.wait(until.saturating_duration_since(Instant::now()));
         }
         self.has_ended()
@@ -309,7 +309,7 @@ impl Mount {
     }
 
     fn unmount_in_kernel(&self, by_force: bool) -> io::Result<()> {
-        // (Something else may be mounted at the same path in this process's namespace.)
+        // Something else may be mounted at the same path in this process's namespace.
         if self.is_elsewhere {
             return Err(Errno::BUSY.into());
         }

@@ -67,8 +67,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Returns the flags of mount(2) for a mount or a remount. (The kernel notes no reads of FUSE's
-    /// files, whatever the flags say.)
+    /// Returns the flags of mount(2) for a mount or a remount. The kernel notes no reads of FUSE's
+    /// files, whatever the flags say.
     pub fn flags(&self) -> MountFlags {
         let choices = [
             (self.read_only, MountFlags::RDONLY),

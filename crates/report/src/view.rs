@@ -62,7 +62,7 @@ pub fn framed(generator: &str, title: &str, class: &str, main: &str) -> String {
     render(&Framed { generator, title, class, main })
 }
 
-/// Renders a template. (Writing to a string does not fail, unless a template does so on purpose.)
+/// Renders a template. Writing to a string does not fail, unless a template does so on purpose.
 pub fn render(template: &impl Template) -> String {
     template.render().unwrap_or_else(|error| format!("cannot write the page: {error}\n"))
 }

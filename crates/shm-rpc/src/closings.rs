@@ -25,7 +25,7 @@ const BYTES: usize = (WORDS as usize + TAKEN as usize) * WORD_BYTES;
 
 /// Returns the place of the count of inode `ino`.
 fn taken_at(ino: u64) -> usize {
-    // (This is Fibonacci hashing, whose upper bits are well mixed.)
+    // This is Fibonacci hashing, whose upper bits are well mixed.
     let number = ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TAKEN.ilog2());
     (WORDS as usize + number as usize) * WORD_BYTES
 }

@@ -172,7 +172,7 @@ fn receive(
             descriptors.extend(all);
         }
     }
-    // (Descriptors that came with the message are closed.)
+    // Descriptors that came with the message are closed.
     let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
     if is_cut || descriptors.len() > 1 {
         return Err(io::ErrorKind::InvalidData.into());

@@ -74,7 +74,7 @@ mod modelled {
     use super::Side;
 
     thread_local! {
-        /// The side that executes no fence. (All threads of a model run on one thread.)
+        /// The side that executes no fence. All threads of a model run on one thread.
         static WITHOUT: Cell<Option<Side>> = const { Cell::new(None) };
     }
 

@@ -128,8 +128,8 @@ impl Recorder {
         }
     }
 
-    /// Records that a write failed, and may or may not be on the medium. (A failed flush counts as
-    /// one that never ended.)
+    /// Records that a write failed, and may or may not be on the medium. A failed flush counts as
+    /// one that never ended.
     pub(crate) fn failed(&self, recorded: Recorded) {
         if let Recorded::Writes(first, count) | Recorded::Deallocations(first, count) = recorded {
             let mut record = self.record();

@@ -310,8 +310,8 @@ impl HeartbeatCell {
         if left > 0 {
             let since = Instant::now();
             std::thread::yield_now();
-            // Yielding would help a third thread more. (A request that comes in between is lost,
-            // and the driver asks again.)
+            // Yielding would help a third thread more. A request that comes in between is lost,
+            // and the driver asks again.
             let left = if since.elapsed() < THIRD { left - 1 } else { 0 };
             self.yields.store(left, Ordering::Relaxed);
         }

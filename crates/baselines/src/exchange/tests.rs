@@ -28,7 +28,7 @@ fn check(exchange: &mut Exchange, payload_bytes: usize) -> usize {
 }
 
 fn plausible(burst: &Burst) {
-    // (Of many in flight, most began before the burst: they may take longer than it does.)
+    // Of many in flight, most began before the burst: they may take longer than it does.
     assert!(burst.median_ns > 0 && burst.wall_ns > 0 && burst.rate() > 0.0, "{burst:?}");
     assert!(burst.wall_ns >= TIME.as_nanos() as u64, "{burst:?}");
 }

@@ -102,7 +102,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             self.rtts.disturbed += u64::from(moved);
             let wall_ns =
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
-            // (If several jobs ran, it is not known whose energy it is.)
+            // If several jobs ran, it is not known whose energy it is.
             let energy_uj = microwatts
                 .zip(wall_ns)
                 .filter(|_| reports.len() == 1)

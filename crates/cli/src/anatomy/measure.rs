@@ -141,8 +141,8 @@ impl Meter {
     }
 }
 
-/// Returns the number of stamps when nothing is in flight. (A stamp is written after its
-/// completion.)
+/// Returns the number of stamps when nothing is in flight. A stamp is written after its
+/// completion.
 fn stamps_when_idle(stamps: &dyn StampSource) -> u64 {
     loop {
         let written = stamps.written();

@@ -35,7 +35,7 @@ impl Anatomy {
         }
     }
 
-    /// Returns whether any I/O spent time in `part`. (Most devices queue nothing at depth 1.)
+    /// Returns whether any I/O spent time in `part`. Most devices queue nothing at depth 1.
     pub(crate) fn shows(&self, part: &Part) -> bool {
         let some = |bar: &Bar| bar.alone.parts[part.at].max_ns() > 0;
         self.bars.iter().any(some) || part.at != QUEUE && self.bars.iter().any(|bar| bar.stamped)

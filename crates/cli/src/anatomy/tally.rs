@@ -44,7 +44,7 @@ pub(crate) struct Tally {
     thinning: u32,
 }
 
-/// An I/O in little memory. (Times saturate at four seconds.)
+/// An I/O in little memory. Times saturate at four seconds.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     parts_ns: [u32; 7],

@@ -14,7 +14,7 @@ pub(super) struct Word {
     quote: Option<u8>,
 }
 
-/// Whether more is to follow what is completed so. (The scripts ask the same.)
+/// Returns whether more is to follow after the completion `value`. The scripts ask the same.
 pub(super) fn goes_on(value: &OsStr) -> bool {
     value.as_bytes().last().is_some_and(|last| b":/=,&?".contains(last))
 }

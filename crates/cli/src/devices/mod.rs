@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DevicesArgs) -> Result<ExitCode, Failure> {
     Ok(if failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }
 
-/// Returns a line for each repaired device. (Failed repairs are errors, and go to stderr.)
+/// Returns a line for each repaired device. Failed repairs are errors, and go to stderr.
 fn repaired_text(repaired: &[Repaired]) -> String {
     if repaired.is_empty() {
         return "Nothing to repair.\n\n".to_owned();

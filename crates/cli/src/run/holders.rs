@@ -103,8 +103,8 @@ impl Place {
         mapped.lines().any(|line| line.split_ascii_whitespace().nth(3) == Some(&device))
     }
 
-    /// Whether what `path` leads to is of the mount. (Only what the kernel knows is asked for, not
-    /// our own process, which serves the mount.)
+    /// Returns whether `path` leads to a file of the mount. This asks only for what the kernel
+    /// knows, and not our own process, which serves the mount.
     fn has(&self, path: &Path) -> bool {
         let of = rustix::fs::statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::empty());
         of.is_ok_and(|of| (of.stx_dev_major, of.stx_dev_minor) == self.number)

@@ -101,8 +101,8 @@ impl<S: Source> Checker<'_, S> {
             return;
         }
         let (first, last) = (self.cluster(start), self.cluster(start + blocks - 1));
-        // (Where sharing is possible, a file may have the same block twice; a cluster has several
-        // blocks.)
+        // Where sharing is possible, a file may have the same block twice; a cluster has several
+        // blocks.
         let goes_on = self.volume.superblock().cluster_blocks() > 1 && counted.last == Some(first);
         counted.clusters += last - first + 1 - u64::from(goes_on);
         counted.last = Some(last);
@@ -246,8 +246,8 @@ impl<S: Source> Checker<'_, S> {
             return self.claim(block, 1, Some(ino), path);
         }
         // A cluster may be shared. So that a node with many parents is read only once, the result
-        // is kept for the others. (Checksums belong to one inode's nodes, so no other inode gets
-        // below the first one.)
+        // is kept for the others. Checksums belong to one inode's nodes, so no other inode gets
+        // below the first one.
         let may_share = has_clusters && !guarded;
         if let Some((known, part)) = self.parts.get(&block).filter(|_| may_share) {
             let (is_same, part) = (*known == place, Rc::clone(part));
@@ -381,7 +381,7 @@ impl<S: Source> Checker<'_, S> {
             return Ok(());
         }
         self.claim(block, 1, Some(inode.ino()), path)?;
-        // (Its other defects are found when the attributes are read.)
+        // Its other defects are found when the attributes are read.
         let says = match self.volume.block(block) {
             Ok(bytes) => xattr::references(&bytes).unwrap_or(0),
             Err(error @ Error::Source(_)) => return Err(Stop::Failed(error)),

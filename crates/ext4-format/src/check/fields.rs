@@ -61,7 +61,7 @@ impl<S: Source> Checker<'_, S> {
         Ok(())
     }
 
-    /// Checks the fields of `inode`, which is in use. (Its blocks are checked elsewhere.)
+    /// Checks the fields of `inode`, which is in use. Its blocks are checked elsewhere.
     pub(super) fn fields_of(&mut self, inode: &Inode, path: Option<&Path>) -> Step {
         let ino = inode.ino();
         let Some((_, table, from)) =

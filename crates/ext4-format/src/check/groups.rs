@@ -187,7 +187,7 @@ impl<S: Source> Checker<'_, S> {
             if self.seen.contains(ino) && !replayed {
                 last_used = Some(at);
                 if !marked {
-                    // (The number fits in 32 bits, because it was seen.)
+                    // The number fits in 32 bits, because it was seen.
                     let ino = u32::try_from(ino).unwrap_or(u32::MAX);
                     self.wrong(Defect::InodeUnmarked, ino, None)?;
                 }

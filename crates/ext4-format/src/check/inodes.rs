@@ -30,7 +30,7 @@ impl<S: Source> Checker<'_, S> {
             self.tick()?;
             self.seen.insert(u64::from(ino));
             let Some(inode) = self.inode(ino, None)? else { continue };
-            // (The list of bad blocks has neither a type nor links.)
+            // The list of bad blocks has neither a type nor links.
             let is_list = ino == BAD_INO && inode.block_area().iter().any(|byte| *byte != 0);
             if ino == RESIZE_INO {
                 self.resize_inode(&inode)?;

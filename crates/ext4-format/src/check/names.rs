@@ -51,7 +51,7 @@ impl<S: Source> Checker<'_, S> {
             loop {
                 let entries = self.volume.entries(&directory, cookie);
                 let Some(entries) = self.sound(entries, Some(ino), Some(&path))? else { break };
-                // (Cookies increase, so the loop ends.)
+                // Cookies increase, so the loop ends.
                 let Some(next) =
                     entries.last().map(|last| last.cookie).filter(|next| *next > cookie)
                 else {

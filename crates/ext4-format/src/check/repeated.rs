@@ -45,7 +45,7 @@ impl NameHashes {
     }
 
     /// Makes room. Two hashes of a value suffice, and in the first part the others can wait for a
-    /// later part. (The other parts are as large as this one, because hashes are spread evenly.)
+    /// later part. The other parts are as large as this one, because hashes are spread evenly.
     fn shrink(&mut self) {
         self.hashes.sort_unstable();
         let (mut last, mut times) = (0, 0);

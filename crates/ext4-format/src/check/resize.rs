@@ -62,7 +62,7 @@ impl<S: Source> Checker<'_, S> {
         if leads_to != expected {
             self.found(wrong(table), None)?;
         }
-        // (With clusters, the count depends on the tool that made the file system.)
+        // With clusters, the count depends on the tool that made the file system.
         let right = blocks * u64::from(superblock.block_bytes() / 512);
         if superblock.cluster_blocks() == 1 && inode.metadata().blocks_512 != right {
             self.wrong(Defect::BlockCount, RESIZE_INO, None)?;

@@ -60,7 +60,7 @@ fn a_run_that_was_held_is_found_after_the_commit() {
     image.commit();
     let run = second.iter().find(|run| run.start >= group_1 && run.end - run.start >= 600).unwrap();
     free(run.start..run.start + 600);
-    // (Metadata leave this many for data.)
+    // Metadata leave this many for data.
     let single = take(200).unwrap();
     assert!(single.end <= group_1 && single.end - single.start == 1, "{single:?}");
     image.commit();
@@ -211,7 +211,7 @@ fn some_blocks_are_roots_and_the_last_for_metadata() {
 /// root (`ext4_has_free_clusters`).
 #[test]
 fn reserved_blocks_are_the_callers_right() {
-    // (This image has no checksums: the superblock's would have to follow the change.)
+    // This image has no checksums: the superblock's would have to follow the change.
     let args = ["-b", "1024", "-m", "10", "-O", "^metadata_csum"];
     for (owner, group) in [(0, 0), (7, 0), (7, 30)] {
         let Some(image) = Image::make("16M", &args) else { return };

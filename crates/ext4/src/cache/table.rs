@@ -557,7 +557,7 @@ impl<P: Place> Table<P> {
     pub(super) fn register(&self, at: At, waker: &Waker) -> bool {
         let is_ours = self.parking.leave(at.slot, waker);
         let marked = self.mark(at);
-        // (A waker that another future of the task has left stays for that one.)
+        // A waker that another future of the task has left stays for that one.
         if !marked && is_ours {
             self.parking.remove_waker(at.slot, waker);
         }

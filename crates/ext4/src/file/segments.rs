@@ -20,7 +20,7 @@ const STRETCH_BLOCKS: u64 = 4096;
 /// Kind of a segment of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SegmentKind {
-    /// Data at this byte of the device. (The cache may have newer data.)
+    /// Data at this byte of the device. The cache may have newer data.
     Data(u64),
     /// Data that are not on the device yet: writeback allocates blocks for them, or writes them to
     /// their preallocated blocks. The device has nothing to be read instead. After
@@ -57,7 +57,7 @@ pub struct Segment {
 
 impl Pages {
     /// Returns the first run of blocks, from block `from` on, that are newer than the disk. It may
-    /// be shorter than the full run. (All blocks of a page in flight count.)
+    /// be shorter than the full run. All blocks of a page in flight count.
     pub(super) fn newer(&self, from: u64, units: &Units) -> Option<Range<u64>> {
         let first = from * units.per_block / units.per_page;
         let mut dirty = self.dirty.range(first..).peekable();
@@ -156,7 +156,7 @@ impl File {
         let shift = self.node().mount.block_shift;
         let in_size = self.size().div_ceil(1 << shift);
         let end = extents.end().max(in_size);
-        // (Newer blocks behind the file's end are zeroes.)
+        // Newer blocks behind the file's end are zeroes.
         let mut newer = newer.into_iter().take_while(|newer| newer.start < in_size).peekable();
         let mut segments: Vec<Segment> = Vec::new();
         let mut block = 0;

@@ -134,7 +134,7 @@ impl Inode {
     pub(crate) fn renew(&self, volume: &Volume<DeviceSource>, before: u64, changed: &InodeEdit) {
         let Ok(inode) = changed.parsed(volume.superblock()) else { return };
         let Ok(mut snapshot) = self.snapshot.try_write() else { return };
-        // (There is one change at a time, and this one has increased the version by one.)
+        // There is one change at a time, and this one has increased the version by one.
         let version = before + 1;
         if self.version() != version || self.is_current() {
             return;

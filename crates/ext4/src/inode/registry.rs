@@ -135,7 +135,7 @@ impl Registry {
         numbers.deleted.insert(inode.ino, address(inode));
     }
 
-    /// Notes that `inode` is no longer on the disk. (Another inode may already have its number.)
+    /// Notes that `inode` is no longer on the disk. Another inode may already have its number.
     pub(crate) fn end_deletion(&self, inode: &Inode) {
         let mut numbers = self.numbers();
         if numbers.deleted.get(&inode.ino) == Some(&address(inode)) {

@@ -12,7 +12,7 @@ use meantime_process::lock::{Mutex, Rank, RwLock};
 pub(crate) const NODES_KEPT: usize = 16 << 10;
 
 /// Returns how many inodes a mount with a page cache of `cache_bytes` caches beside those in use:
-/// about one for each page, within limits. (One takes about 1 KiB.)
+/// about one for each page, within limits. One takes about 1 KiB.
 pub(crate) fn nodes_kept(cache_bytes: usize) -> usize {
     (cache_bytes >> 12).clamp(16 << 10, 128 << 10)
 }

@@ -180,8 +180,8 @@ impl IoContext {
         })
     }
 
-    /// Returns the oldest request of `set` if it has completed. (Under the policy that sleeps for
-    /// each request, it waits for it.)
+    /// Returns the oldest request of `set` if it has completed. Under the policy that sleeps for
+    /// each request, it waits for it.
     pub(crate) fn next_ended<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         if !self.may_look() {
             return self.next(set);
@@ -297,7 +297,7 @@ impl IoContext {
     #[inline]
     pub(super) fn wait_by(&mut self, policy: Policy) {
         if self.channel.policy() != policy {
-            // (It may have no queue with an interrupt.)
+            // It may have no queue with an interrupt.
             let _ = self.channel.set_policy(policy);
         }
     }

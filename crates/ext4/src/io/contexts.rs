@@ -70,7 +70,7 @@ struct Slot {
     left: AtomicUsize,
     /// Whether a thread has it.
     is_taken: AtomicBool,
-    /// Held by the thread that makes the context. (Other threads do not wait.)
+    /// Held by the thread that makes the context. Other threads do not wait.
     making: std::sync::Mutex<()>,
 }
 

@@ -249,7 +249,7 @@ impl IoContext {
     ) -> Result<usize, Stopped> {
         let block_bytes = self.block_bytes as usize;
         // The device works on several requests at once, and what precedes a failed one counts as
-        // read. (With the model `optane`, 128 KiB take 31 µs, and 43 with two requests.)
+        // read. With the model `optane`, 128 KiB take 31 µs, and 43 with two requests.
         let step = if bytes <= 8 * CHUNK_BYTES { CHUNK_BYTES } else { 2 * CHUNK_BYTES };
         let step = step.max(block_bytes);
         let (mut sent, mut done, mut error) = (0, 0, None);

@@ -272,8 +272,8 @@ impl FillMemory {
     }
 
     /// Calls `seen` with the number and content of each page that the request of `fill` has read,
-    /// and publishes them. Returns whether all of them are in the cache. (A page that was
-    /// invalidated after it was claimed is not.)
+    /// and publishes them. Returns whether all of them are in the cache. A page that was
+    /// invalidated after it was claimed is not.
     ///
     /// # Errors
     /// Fails if the device fails. The pages were abandoned then, and `seen` was not called.

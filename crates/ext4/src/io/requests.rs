@@ -43,8 +43,8 @@ pub(crate) struct Copied {
 
 enum State {
     InFlight(Ticket),
-    /// The request was waited for to make room for another one. (The result is boxed because this
-    /// is rare.)
+    /// The request was waited for to make room for another one. The result is boxed because this
+    /// is rare.
     Ended(Box<Done>),
 }
 

@@ -69,8 +69,8 @@ impl Journal {
         if self.volatile {
             device::flush(io, Before::Tail)?;
         }
-        // (There is one checkpoint at a time, so nothing was written in place since the flush
-        // began.)
+        // There is one checkpoint at a time, so nothing was written in place since the flush
+        // began.
         self.pending().flushed();
         // A block that is pending now, but was not before the flush, belongs to a later transaction
         // or was postponed by one. It does not affect the tail up to `upto`.

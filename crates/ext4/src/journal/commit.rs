@@ -277,8 +277,8 @@ impl Journal {
             match lead.begin(&goal, io)? {
                 Begun::Commit(commit) => {
                     // Rule 2: this thread's data precede the commit block, and no other thread
-                    // completes what this context has sent. (`finish` waits for the log, rule 1,
-                    // and for other threads' data; flushes, rule 3; and writes the commit block.)
+                    // completes what this context has sent. `finish` waits for the log, rule 1,
+                    // and for other threads' data; flushes, rule 3; and writes the commit block.
                     device::finish_data(|| own.wait(io));
                     lead.finish(commit, io, || own.finish_pages())?;
                 }

@@ -210,7 +210,7 @@ impl Recovery {
         let replayed = Volume::open(replayed, device_bytes, VolumeOptions::default())?;
         check(&replayed, contexts.info().block_bytes)?;
         let (format, runs) = Journal::load(&replayed)?;
-        // (The last write of an unmount may have failed, after which there is nothing to recover.)
+        // The last write of an unmount may have failed, after which there is nothing to recover.
         check_errno(format.errno())?;
         if recovery.end.is_none() && format.start() != 0 {
             return Err(refused(
@@ -295,7 +295,7 @@ impl Recovery {
         let volatile = contexts.info().volatile_write_cache;
         let mut beginner = Beginner { io: &mut io, writer: BlockWriter::new(block_bits), volatile };
 
-        // (The steps are those of docs/ordering.md.) 1. Write in place what was committed.
+        // The steps are those of docs/ordering.md. 1. Write in place what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
         beginner.writer.write_all(beginner.io, blocks, false)?;
         beginner.flush()?;

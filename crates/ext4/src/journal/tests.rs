@@ -403,8 +403,8 @@ fn failing(query: &str, rule: &str) -> Option<Disk> {
 #[test]
 fn a_commit_that_fails_is_the_last() {
     let rules = [
-        // The commit block of the second transaction fails. (Its place was written once before,
-        // with the image.)
+        // The commit block of the second transaction fails. Its place was written once before,
+        // with the image.
         ("vwc=0", "status = \"write-fault\"\nopcode = \"write\"\nlba = {lba}\nfrom = 2\ntimes = 1"),
         // The flush before it fails. The first flush is the mount's.
         ("vwc=1", "status = \"internal-error\"\nopcode = \"flush\"\nfrom = 3\ntimes = 1"),

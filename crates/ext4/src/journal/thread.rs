@@ -54,7 +54,7 @@ impl JournalThread {
             if let Some(error) = journal.failure() {
                 return Err(error);
             }
-            // (The thread ends only with the mount.)
+            // The thread ends only with the mount.
             let _ = self.asked.send(upto);
             self.done.wait(seen, NAP_NS);
         }

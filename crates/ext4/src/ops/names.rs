@@ -354,7 +354,7 @@ pub(super) fn lose_name(
         // This is checked first, because an inode that cannot be deleted would stay an orphan
         // forever.
         attributes::check_releasable(handle, inode)?;
-        // (A truncation under way has already made it an orphan.)
+        // A truncation under way has already made it an orphan.
         is_unused = !orphans::contains(handle, ino)? && unused(ino);
         if is_unused {
             handle.fast_ineligible();

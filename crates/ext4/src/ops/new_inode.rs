@@ -101,7 +101,7 @@ pub(super) fn make(
     }
     inode.set_flags(inherited);
     if let Some(project) = metadata::project_given(handle, parent) {
-        // (This does nothing for an inode without room for a project.)
+        // This does nothing for an inode without room for a project.
         inode.set_project(project);
     }
     let now = handle.now();

@@ -53,7 +53,7 @@ pub(super) fn descend(
             Some(block) => handle.block(block)?,
         };
         let below = {
-            // (The root has no checksum.)
+            // The root has no checksum.
             let seed = block.map_or(0, |_| inode.checksum_seed(handle.superblock()));
             let owner = (inode.ino(), seed);
             let checked = volume.checked_node(owner, &bytes, block, place.clone())?;

@@ -100,7 +100,7 @@ impl World {
 /// A change that the other thread makes again and again, with its number.
 type Change = fn(&World, &File, u64);
 
-/// (A change may fail: the mount may have ended.)
+/// A change may fail: the mount may have ended.
 const CHANGES: [(&str, Change); 11] = [
     ("overwriting part of the last page", |_, file, number| {
         drop(file.write_at(&[number as u8; 50], file.size().saturating_sub(100)));

@@ -191,8 +191,8 @@ impl Look<'_> {
         }
         // With several threads, one may learn of a completion in the same turn in which another's
         // request is taken because of it, so only the order of events is a known order. With one
-        // thread, no request taken in a turn can result from a completion in it. (The journal's
-        // thread does not count: the thread that has it commit sleeps meanwhile.)
+        // thread, no request taken in a turn can result from a completion in it. The journal's
+        // thread does not count: the thread that has it commit sleeps meanwhile.
         let cut = CutOptions { strict: run.tracks.len() == 1, ..run.config.cut() };
         let returns =
             run.tracks.iter().flat_map(|track| track.marks.iter().map(|(_, returned)| *returned));

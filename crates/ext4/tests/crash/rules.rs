@@ -155,8 +155,8 @@ fn breaking(number: usize) -> (usize, Vec<Op>, Vec<Op>) {
     let mut ops = changing_hands(&mut rng);
     match number % 3 {
         0 => {
-            // (Without data: if there may be data in the device's cache, a flush follows the
-            // commit, too.)
+            // Without data: if there may be data in the device's cache, a flush follows the
+            // commit, too.
             ops.splice(
                 0..0,
                 [Op::Create("d/b"), Op::Fsync("d"), Op::Unlink("d/b"), Op::Fsync("d")],

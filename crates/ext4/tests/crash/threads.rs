@@ -142,7 +142,7 @@ fn trees_from_four_threads() {
         }
         assert_eq!(Tree::kernels(&at.join("shared")).unwrap().difference(&shared), None);
         drop(mounted);
-        // (No thread writes below the initial directory.)
+        // No thread writes below the initial directory.
         for (_, ino) in shared.names.iter().filter(|(name, _)| !name.contains('/')) {
             let tree::Kind::File(content) = &shared.inodes[ino].kind else { continue };
             for (number, block) in

@@ -54,7 +54,7 @@ fn parse(path: &Path) -> Result<Mmp, Corruption> {
     Mmp::parse(image::open(path).superblock(), 0, &read(path))
 }
 
-/// The block's content. (Repeats a read that meets a write.)
+/// The block's content. Repeats a read that meets a write.
 fn said(path: &Path) -> Mmp {
     until(|| parse(path).ok())
 }

@@ -243,8 +243,8 @@ fn what_may_not_be_changed_is_not() {
     assert_eq!(fs.set_metadata(&file, &mode), Err(Error::ReadOnly));
 }
 
-/// Sets each flag alone on a file, a directory and a pipe. (The kernel cannot be asked for a
-/// pipe's.)
+/// Sets each flag alone on a file, a directory and a pipe. The kernel cannot be asked for a
+/// pipe's.
 #[test]
 fn flags_are_those_of_the_kernel() {
     if !tools() {

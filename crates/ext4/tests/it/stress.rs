@@ -75,7 +75,7 @@ impl World {
             .unwrap()
     }
 
-    /// Returns a new version. (Not 0, which is zeroes.)
+    /// Returns a new version. It is never 0, which means zeroes.
     fn version(&self) -> u64 {
         1 + self.version.fetch_add(1, Ordering::Relaxed)
     }

@@ -27,7 +27,7 @@ pub(super) fn attr(metadata: &Metadata) -> Attr {
         ino: u64::from(metadata.ino),
         size: metadata.size,
         blocks: metadata.blocks_512,
-        // (Seconds before 1970 are negative.)
+        // Seconds before 1970 are negative.
         atime: metadata.accessed.seconds as u64,
         mtime: metadata.modified.seconds as u64,
         ctime: metadata.changed.seconds as u64,
@@ -125,7 +125,7 @@ impl Server {
         // does not keep the attributes of a file that a program may take.
         let may_be_taken = self.short.as_ref().is_some_and(|short| short.is_open(node.ino()));
         let mut set = what_to_set(&asked);
-        // (A change of the owner kills them even if the kernel does not ask.)
+        // A change of the owner kills them even if the kernel does not ask.
         let is_given = set.uid.is_some() || set.gid.is_some();
         let kills = set.drop_privileges || is_given && request.header.uid != 0;
         if kills && node.file_type() != FileType::Directory {

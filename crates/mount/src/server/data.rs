@@ -186,7 +186,7 @@ impl Server {
             // The kernel has the bytes in its cache, at the wrong place.
             answer.misplaced = Some(request.header.nodeid);
         }
-        // (A failed write may have written a part.)
+        // A failed write may have written a part.
         if direct && self.kept.has(request.header.nodeid) {
             answer.outdated = Some(request.header.nodeid);
         }
@@ -194,9 +194,9 @@ impl Server {
         answer.put_as(&WriteOut { size: written as u32, padding: 0 })
     }
 
-    /// Refuses, as Linux does, a call with O_DIRECT that ends within a block of the device. (A
+    /// Refuses, as Linux does, a call with O_DIRECT that ends within a block of the device. A
     /// large call whose memory begins within a page comes as several requests. These end at any
-    /// byte, except for the last one, which may begin at any byte.)
+    /// byte, except for the last one, which may begin at any byte.
     pub(super) fn check_aligned(&self, offset: u64, bytes: usize) -> Result<(), Errno> {
         let is_part = bytes > PIECE_BYTES - 4096;
         let end = offset.saturating_add(bytes as u64);
@@ -324,8 +324,8 @@ impl Server {
 
 /// Returns the mode of a file that loses its set-user and set-group bits because of `killer`, if it
 /// differs from the result of [`SetMetadata::drop_privileges`]. That keeps a set-group bit without
-/// group execution, which ext4 clears unless the caller is in the group. (FUSE does not send
-/// supplementary groups, so a caller that is a member only by one of these does not count as one.)
+/// group execution, which ext4 clears unless the caller is in the group. FUSE does not send
+/// supplementary groups, so a caller that is a member only by one of these does not count as one.
 pub(super) fn mode_without_ids(killer: &InHeader, of: &Metadata) -> Option<u16> {
     let is_kept = of.mode & (SET_GID | GROUP_RUNS) == SET_GID;
     (is_kept && killer.gid != of.gid).then_some(of.mode & 0o7777 & !SET_IDS)

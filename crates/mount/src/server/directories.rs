@@ -37,7 +37,7 @@ impl Server {
         let asked: ReadIn = request.take()?;
         let room = asked.size as usize;
         let directory = self.handles.directory(asked.fh)?;
-        // (After a panic in another thread, the request's offset positions the listing anew.)
+        // After a panic in another thread, the request's offset positions the listing anew.
         let mut listing = directory.listing.lock().unwrap_or_else(PoisonError::into_inner);
         if listing.at != asked.offset {
             listing.names.seek(asked.offset);

@@ -98,7 +98,7 @@ fn answer_late(kept: &Kept, all: &Receiver<Late>, left: &AtomicUsize) {
 }
 
 fn answer_one(kept: &Kept, late: Late) {
-    // (If the kernel no longer knows the inode, it caches nothing of it.) A file that the kernel
+    // If the kernel no longer knows the inode, it caches nothing of it. A file that the kernel
     // already uses keeps its pages, because one may be on its way to us.
     if late.enters.as_ref().is_some_and(|gate| gate.is_closed()) {
         let _ = rustix::io::write(late.device.as_fd(), &late.answer);

@@ -146,7 +146,7 @@ impl Server {
                 let opened = self.open_node(&node, flags & !libc::O_TRUNC, None)?;
                 return self.tell_opened(&node, opened, answer);
             }
-            // (The kernel found no such name, and another of its requests has created it since.)
+            // The kernel found no such name, and another of its requests has created it since.
             Err(Error::Exists) if flags & libc::O_EXCL == 0 => self.fs.lookup(&parent, name)?,
             Err(error) => return Err(error.into()),
         };

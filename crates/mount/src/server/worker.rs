@@ -194,8 +194,8 @@ impl Workers {
         let done = served.unwrap_or(Err(Errno(libc::EIO)));
         self.server.counts.add(opcode, done.is_ok(), begun.elapsed());
         if let Some(nodeid) = answer.stale.take() {
-            // The notice is sent before the caller continues. (The kernel may have forgotten the
-            // inode.)
+            // The notice is sent before the caller continues. The kernel may have forgotten the
+            // inode.
             let _ = rustix::io::write(device.as_fd(), &notice::attributes_changed(nodeid));
         }
         if let Some(nodeid) = answer.outdated.take() {
@@ -203,7 +203,7 @@ impl Workers {
             let answer = answer.finish(unique, done).to_vec();
             self.send_late(Late { nodeid, answer, device: Arc::clone(device), enters });
         } else if opcode.is_none_or(Opcode::is_answered) {
-            // (An error means that the mount has ended.)
+            // An error means that the mount has ended.
             let _ = rustix::io::write(device.as_fd(), answer.finish(unique, done));
         }
         if let Some(nodeid) = answer.misplaced.take() {
@@ -216,7 +216,7 @@ impl Workers {
 
     fn send_late(&self, late: Late) {
         self.late_left.fetch_add(1, Ordering::SeqCst);
-        // (The receiving thread ends only after all senders.)
+        // The receiving thread ends only after all senders.
         let _ = self.late.send(late);
     }
 
@@ -275,7 +275,7 @@ impl Workers {
         loop {
             let next = locked(&self.threads).pop();
             match next {
-                // (A thread starts others only before it ends.)
+                // A thread starts others only before it ends.
                 Some(thread) => drop(thread.join()),
                 None => break,
             }

@@ -59,7 +59,7 @@ fn enter() -> io::Result<bool> {
     if uid.is_root() && unshare(UnshareFlags::NEWNS).is_ok() {
         return Ok(false);
     }
-    // (Root of a container, for example, may lack CAP_SYS_ADMIN.)
+    // Root of a container, for example, may lack CAP_SYS_ADMIN.
     unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)?;
     fs::write("/proc/self/uid_map", format!("{0} {0} 1\n", uid.as_raw()))?;
     // The kernel requires this before gid_map: a process that could drop a group could reach files

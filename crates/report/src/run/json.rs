@@ -248,8 +248,8 @@ fn strings(pairs: &[(String, String)]) -> Map<String, Value> {
     pairs.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
 }
 
-/// Returns an object without what is not known, which is null. (So are NaN and infinity, which JSON
-/// does not have.)
+/// Returns an object without its unknown values, which are null. NaN and infinity are null, too,
+/// since JSON does not have them.
 fn known(value: Value) -> Map<String, Value> {
     let Value::Object(mut map) = value else { return Map::new() };
     map.retain(|_, value| !value.is_null());

@@ -16,8 +16,8 @@ pub(crate) fn is_known(ios: u64, percentile: f64) -> bool {
 
 /// Le Moal's "slowest 1 in 6,000".
 pub const SLOWEST_ONE_IN: u64 = 6000;
-/// The longest latency that a histogram distinguishes from longer ones. (Minimum, maximum and mean
-/// are exact beyond it.)
+/// The longest latency that a histogram distinguishes from longer ones. Minimum, maximum and mean
+/// are exact beyond it.
 pub(crate) const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// fio's depth buckets: up to 1, 2, 4, 8, 16, 32, and more.
 pub(crate) const DEPTH_LEVELS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];

@@ -335,7 +335,7 @@ impl Controller {
             check_stored(sqe, stored)?;
         }
         self.counters.other_io.add(1);
-        // (The data pointer refers to a list of ranges, not to the new content of the blocks.)
+        // The data pointer refers to a list of ranges, not to the new content of the blocks.
         let recorded = self.record(&extents, false).map(|recorded| match recorded {
             Recorded::Writes(first, count) => Recorded::Deallocations(first, count),
             other => other,

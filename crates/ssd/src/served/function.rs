@@ -196,8 +196,8 @@ impl Function {
     }
 
     /// Returns a region's information. A client whose `argsz` suffices gets the capabilities, with
-    /// the doorbells' descriptor. Others get the length needed, and ask again. (QEMU expects the
-    /// capability's offset in that first reply.)
+    /// the doorbells' descriptor. Others get the length needed, and ask again. QEMU expects the
+    /// capability's offset in that first reply.
     fn region_info(&self, body: &[u8]) -> Result<Answer, Refused> {
         // SPDK's host sends its whole buffer.
         let (request, _) = parse::<RegionInfo>(body)?;

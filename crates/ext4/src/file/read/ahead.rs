@@ -92,8 +92,8 @@ impl Ahead {
     pub(crate) fn missed(&self, missed: u64, pages: &Range<u64>) -> Option<Range<u64>> {
         let next = self.next.load(Ordering::Relaxed);
         let lead = self.lead.load(Ordering::Relaxed);
-        // (If a page within what was read ahead is missing, it was evicted, or its request could
-        // not be sent.)
+        // If a page within what was read ahead is missing, it was evicted, or its request could
+        // not be sent.
         let in_order = missed == 0 || (pages.start <= next && next.saturating_sub(missed) <= lead);
         if !in_order || self.most_pages() == 0 {
             self.next.store(pages.end, Ordering::Relaxed);

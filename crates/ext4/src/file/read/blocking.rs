@@ -244,7 +244,7 @@ impl CachedRead<'_, '_, '_> {
     #[cold]
     #[inline(never)]
     fn read_private(&mut self, io: &mut IoContext, index: u64) {
-        // (The extents may be older than a write to the page, which was not in the cache.)
+        // The extents may be older than a write to the page, which was not in the cache.
         if self.is_stale(index) {
             return;
         }
@@ -277,9 +277,9 @@ impl CachedRead<'_, '_, '_> {
                     mount.contexts.each_left(|io| io.reap_ahead(self.cache, &mount.counts));
                     self.cache.wait(filling, LOOK_NS);
                 }
-                // Its reader has failed, or the page was evicted: this thread reads it. (Once
+                // Its reader has failed, or the page was evicted: this thread reads it. Once
                 // another page of this read has failed or is stale, `through_context` reads nothing
-                // more.)
+                // more.
                 LookUp::Hit(_) | LookUp::Absent
                     if self.failed.is_none()
                         && self.stale.is_none()

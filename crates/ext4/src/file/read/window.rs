@@ -35,7 +35,7 @@ impl File {
     /// This function does not lock them itself: a second read lock deadlocks when a writer waits in
     /// between.
     pub(crate) fn send_window(&self, window: Range<u64>, policy: Option<Policy>) {
-        // (The reader sees a failure itself.)
+        // The reader sees a failure itself.
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut io) = self.node().mount.contexts.take()
         {

@@ -59,7 +59,7 @@ impl File {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
-            // (A later sync reports a failure.)
+            // A later sync reports a failure.
             if writer.dirty_pages() > writer.dirty_most
                 && Writeback::of(&node.mount)?.make_clean(&node.inode).is_err()
             {

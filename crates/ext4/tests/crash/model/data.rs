@@ -75,8 +75,8 @@ impl Data {
     /// Zeroes a range: at once where whole pages are removed, otherwise as a write. In partial
     /// pages, zeroes are written to the cache, so they reach the disk when writes there do. No
     /// standard promises more of a hole than of an unsynced write, and only the file's own old data
-    /// can appear. (The kernel has these zeroes on the disk before the transaction commits, which
-    /// would be stricter.) Returns the ranges zeroed as by a write, whose zeroes may be on the disk
+    /// can appear. The kernel has these zeroes on the disk before the transaction commits, which
+    /// would be stricter. Returns the ranges zeroed as by a write, whose zeroes may be on the disk
     /// before anything else is.
     pub(super) fn zero(&mut self, range: Range<u64>) -> [Range<u64>; 2] {
         self.now.set(range.clone(), 0);

@@ -121,7 +121,7 @@ impl Server {
                 read.map_err(|error| error.errno_of_data())
             }
             Op::Write => {
-                // (A write up to the end grows a file that another write truncates meanwhile.)
+                // A write up to the end grows a file that another write truncates meanwhile.
                 let end = at.saturating_add(data.len() as u64);
                 may_resize = end >= size;
                 let metadata = open.file.node().metadata();
@@ -143,7 +143,7 @@ impl Server {
                 }
                 let written = match open.file.write_at_where(data, request.offset, &options) {
                     // The kernel's request says who the caller is, for whom blocks may be reserved.
-                    // (What was appended before the failure must not be appended again.)
+                    // What was appended before the failure must not be appended again.
                     Err(Error::NoSpace) if !append || open.file.size() <= size => {
                         return Reply::without(Status::Long);
                     }
@@ -178,7 +178,7 @@ impl Server {
                     truncated => truncated.map(|()| (0, 0)),
                 }
             }
-            // (This operation was handled above.)
+            // This operation was handled above.
             Op::Leave => Ok((0, 0)),
             Op::Attributes => {
                 line.give(&attributes(&open).to_bytes());

@@ -224,7 +224,7 @@ impl Gate {
     /// ahead.
     #[inline]
     pub(super) fn count(&self, done: Done) {
-        // (It does no harm if a count is lost to another thread.)
+        // It does no harm if a count is lost to another thread.
         let cost = self.cost.load(Ordering::Relaxed);
         let (loss, is_dear, fits) = match done {
             Done::Hit { is_slow, fits } => (if is_slow { SLOW_LOSS } else { LOSS }, !fits, fits),

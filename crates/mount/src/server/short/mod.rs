@@ -200,7 +200,7 @@ impl Short {
             handles.retain(|(of, _)| of.strong_count() > 0);
             handles.iter().find(|(of, _)| of.ptr_eq(&this)).map(|(_, handle)| *handle)
         };
-        // (If two threads take it at the same time, each gets a handle.)
+        // If two threads take it at the same time, each gets a handle.
         let handle = known.unwrap_or_else(|| connection.add(open));
         if known.is_none() {
             locked(&sharing.handles).push((this, handle));

@@ -14,8 +14,8 @@
 //!
 //! A store to mapped memory is complete at once, in the kernel's page. So a short or direct write
 //! that begins later must win. A write that was in progress may come before or after, as for any
-//! two concurrent writes. (It can come after the store although the page is written back still
-//! later: then the page's content wins.)
+//! two concurrent writes. It can come after the store although the page is written back still
+//! later: then the page's content wins.
 //!
 //! # What is left out
 //! The model leaves out several pages (but a direct write to another page is a call here), sizes,
@@ -76,7 +76,7 @@ const RULES: Rules = Rules {
     direct_sees_notices: true,
 };
 
-/// The ways in which kernels differ. (Two of them break the promise; see the last tests.)
+/// The ways in which kernels differ. Two of them break the promise; see the last tests.
 #[derive(Clone, Copy)]
 struct Kernel {
     /// A written page stays locked until the WRITE is answered. Kernels before Linux 5.13 do this,
@@ -84,8 +84,8 @@ struct Kernel {
     locks_writes: bool,
     /// Pages are written back from a copy (before Linux 6.16), so a notice does not wait for that.
     copies: bool,
-    /// A direct write first drops the page. (Before Linux 6.7 this is not so if the file was opened
-    /// for direct writes.)
+    /// A direct write first drops the page. Before Linux 6.7 this is not so if the file was opened
+    /// for direct writes.
     drops_direct: bool,
 }
 

@@ -104,7 +104,7 @@ impl Sharing {
 
     /// Returns how many reads followed one another, including that of `range`.
     pub(super) fn in_sequence(&self, range: Range<u64>) -> u32 {
-        // (It does no harm if a count is lost to another thread.)
+        // It does no harm if a count is lost to another thread.
         let is_next = self.next.load(Ordering::Relaxed) == range.start;
         let count =
             if is_next { self.sequence.load(Ordering::Relaxed).saturating_add(1) } else { 1 };

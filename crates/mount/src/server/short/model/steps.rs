@@ -178,7 +178,7 @@ impl Model {
             At::Lock if state.is_locked => return None,
             At::Lock => {
                 state.is_locked = self.kernel.locks_writes;
-                // (A page that is up to date is seen at once.)
+                // A page that is up to date is seen at once.
                 if !self.kernel.locks_writes || state.page.is_some() {
                     state.page = Some(version);
                 }
