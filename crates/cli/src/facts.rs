@@ -1,4 +1,4 @@
-//! What a command shows of something: facts, each with words for people and a value for programs.
+//! The facts that a command shows, each with words for people and a value for programs.
 
 use comfy_table::{CellAlignment, Table};
 use serde_json::Value;

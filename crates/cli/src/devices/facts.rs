@@ -1,4 +1,4 @@
-//! What is known of the controllers, as JSON and for the table.
+//! The known facts of the controllers, as JSON and for the table.
 
 use meantime_hw::pci::{NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};

@@ -194,7 +194,7 @@ pub(super) fn read(dir: &Path, cell: &GridCell) -> Result<Trace, Failure> {
     if trace.ios.is_empty() { Err(refused(&"it has no I/Os")) } else { Ok(trace) }
 }
 
-/// No trace is this large.
+/// The maximum size of a trace. No trace is this large.
 const TRACE_MAX_BYTES: u64 = 1 << 28;
 
 #[cfg(test)]

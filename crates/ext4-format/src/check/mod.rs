@@ -115,7 +115,7 @@ pub struct Checker<'a, S: Source> {
     steps: u32,
     /// Clusters in use.
     used: Bits,
-    /// Of these, the clusters of the file system itself.
+    /// The clusters of the file system itself. They are also in `used`.
     own: Bits,
     /// Inodes that were reached, or that are the file system's own.
     seen: Bits,

@@ -35,7 +35,7 @@ pub(super) struct Search<'s, 'h> {
     pub(super) last: Option<(u32, Group)>,
 }
 
-/// What a search of one group found.
+/// The result of a search of one group.
 struct Looked {
     /// A run with room for all blocks.
     found: Option<Range<u32>>,

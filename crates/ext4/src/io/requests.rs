@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::fill_memory::Fill;
 use meantime_block::{BlockChannel, Channel, Done, Ticket};
 
-/// What is in flight on a channel: a set for each purpose.
+/// The requests in flight on a channel, in one set for each purpose.
 #[derive(Default)]
 pub(crate) struct InFlight {
     /// Pages of the cache that a reader waits for.

@@ -125,7 +125,7 @@ rr4k, 4 KiB random reads: kernel:x · virtio disk vda · another device
 poll          9.36   9.10   9.15      –           –       –  180.3  50.0k  99.0     505         –
 ";
     assert_eq!(report.table(120), want, "\n{}", report.table(120));
-    // What does not fit is below.
+    // Columns that do not fit are in a second part below.
     let narrow = report.table(60);
     assert!(narrow.lines().all(|line| line.chars().count() <= 60), "{narrow}");
     assert_eq!(narrow.matches("way to wait").count(), 2, "{narrow}");

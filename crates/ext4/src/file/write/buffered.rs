@@ -22,7 +22,7 @@ const LOOKS: u32 = 20;
 /// Number of attempts to get memory for a page.
 const TRIES: u32 = 64;
 
-/// What is written.
+/// The content of a write.
 #[derive(Clone, Copy)]
 enum Content<'a> {
     Data(&'a [u8]),
