@@ -1,7 +1,7 @@
 //! NVMe over Fabrics: its commands, and what discovery returns (NVMe-oF 1.1 §3 to §5, 2.0 §6).
 //!
-//! A Fabrics command has opcode 7Fh, and its type, FCTYPE, in place of the namespace identifier. Its
-//! CDW10 to CDW15 are the bytes 40 to 63 of the entry, as for all commands.
+//! A Fabrics command has opcode 7Fh, and its type, FCTYPE, in place of the namespace identifier.
+//! Its CDW10 to CDW15 are the bytes 40 to 63 of the entry, as for all commands.
 
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -19,8 +19,7 @@ pub const DISCOVERY_LOG: u8 = 0x70;
 /// The longest NQN in bytes (1.4 §7.9).
 pub const NQN_MAX_BYTES: usize = 223;
 
-/// CNTLID of Connect for the admin queue: the controller is to be chosen by the subsystem (NVMe-oF
-/// 1.1 §3.3).
+/// CNTLID of Connect for the admin queue: the subsystem chooses the controller (NVMe-oF 1.1 §3.3).
 pub const CNTLID_DYNAMIC: u16 = 0xffff;
 
 /// SQHD of a completion if flow control of the submission queue is disabled (NVMe-oF 1.1 §3.3).
@@ -147,9 +146,9 @@ wire! {
         768 pub tsas: [u8; 256],
     }
 
-    /// What Identify Controller has for Fabrics, at its byte 1792 (NVMe-oF 1.1 §4.1).
+    /// The fields of Identify Controller for Fabrics, at its byte 1792 (NVMe-oF 1.1 §4.1).
     pub struct FabricsAttributes, 256 {
-        /// I/O Queue Command Capsule Supported Size, in 16 bytes: of an entry with in-capsule data.
+        /// I/O Queue Command Capsule Supported Size, in 16 bytes: an entry and its in-capsule data.
         0 pub ioccsz: U32,
         /// I/O Queue Response Capsule Supported Size, in 16 bytes.
         4 pub iorcsz: U32,
@@ -241,7 +240,7 @@ command_fields! {
 }
 
 impl SglDescriptor {
-    /// `length` bytes at the beginning of the capsule's data (NVMe-oF 1.1 §2.3).
+    /// Describes `length` bytes at the beginning of the capsule's data (NVMe-oF 1.1 §2.3).
     #[must_use]
     pub fn in_capsule(length: u32) -> Self {
         let mut descriptor = Self::new(SglKind::DataBlock, 0, length);
@@ -249,7 +248,7 @@ impl SglDescriptor {
         descriptor
     }
 
-    /// `length` bytes that the transport moves (NVMe-oF 1.1 §2.3).
+    /// Describes `length` bytes that the transport moves (NVMe-oF 1.1 §2.3).
     #[must_use]
     pub fn transport(length: u32) -> Self {
         let mut descriptor = Self::new(SglKind::TransportDataBlock, 0, length);

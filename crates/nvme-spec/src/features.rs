@@ -144,7 +144,7 @@ bitfields! {
 }
 
 impl Arbitration {
-    /// The value of Arbitration Burst that is no limit.
+    /// The value of Arbitration Burst that stands for no limit.
     pub const NO_LIMIT: u8 = 7;
 
     /// How many commands may be taken from one submission queue in its turn; `None` if there is no
@@ -162,10 +162,10 @@ impl Arbitration {
 }
 
 impl NumberOfQueues {
-    /// From the numbers of I/O submission and completion queues, counted from 1.
+    /// Encodes the numbers of I/O submission and completion queues, counted from 1.
     ///
     /// # Panics
-    /// Unless both are 1 to 65535.
+    /// Panics unless both are 1 to 65535.
     #[must_use]
     pub const fn new(sq: u16, cq: u16) -> Self {
         assert!(sq >= 1 && cq >= 1, "number of queues out of range");
@@ -194,11 +194,11 @@ wire! {
 }
 
 impl ApstEntry {
-    /// After `itpt_ms` (24 bits) of idleness enter power state `itps` (0 to 31); a time of 0
-    /// disables.
+    /// The controller enters power state `itps` (0 to 31) after `itpt_ms` (24 bits) of idleness; a
+    /// time of 0 disables the transition.
     ///
     /// # Panics
-    /// If either is wider than its field.
+    /// Panics if either is wider than its field.
     #[must_use]
     pub const fn new(itps: u8, itpt_ms: u32) -> Self {
         assert!(itps < 32 && itpt_ms < 1 << 24, "idle transition out of range");
@@ -219,8 +219,8 @@ impl ApstEntry {
 }
 
 wire! {
-    /// Autonomous Power State Transition's data (1.4 §5.21.1.12): what happens after idleness, by
-    /// power state.
+    /// Autonomous Power State Transition's data (1.4 §5.21.1.12): for each power state, the
+    /// transition that follows idleness.
     pub struct ApstTable, 256, Copy {
         /// The entries, that of power state 0 first.
         0 pub entries: [ApstEntry; 32],
@@ -238,7 +238,7 @@ wire! {
 }
 
 impl HostBehaviorSupport {
-    /// With Advanced Command Retry on or off.
+    /// Turns Advanced Command Retry on or off.
     #[must_use]
     pub fn new(advanced_command_retry: bool) -> Self {
         Self { acre: u8::from(advanced_command_retry), ..Self::default() }
@@ -250,15 +250,15 @@ wire! {
     pub struct Timestamp, 8, Copy {
         0 low: U32,
         4 high: U16,
-        /// Returned by Get Features: bit 0 Synch (may have stopped counting), 3:1 origin (0 reset,
-        /// 1 Set Features).
+        /// Returned by Get Features: bit 0 Synch (the timestamp may have stopped counting), 3:1
+        /// origin (0 reset, 1 Set Features).
         6 pub attributes: u8,
         7 reserved: u8,
     }
 }
 
 impl Timestamp {
-    /// From milliseconds since 1970-01-01 00:00 UTC; the low 48 bits.
+    /// Encodes the low 48 bits of `ms`, milliseconds since 1970-01-01 00:00 UTC.
     #[must_use]
     pub const fn new(ms: u64, attributes: u8) -> Self {
         Self {

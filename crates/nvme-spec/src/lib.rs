@@ -1,4 +1,4 @@
-//! What the NVM Express specification defines, as data.
+//! The data structures and codes of the NVM Express specification.
 //!
 //! # What it is for
 //! Driver and software SSD share these definitions, and only these. Nothing here does I/O.
@@ -34,8 +34,8 @@
 //!
 //! `soft_port` declares contracts (`unsafe trait`, `unsafe fn`) that its users have to keep.
 
-// `soft_port` declares what its implementers and users have to promise; nothing here does anything
-// unsafe.
+// `soft_port` only declares what its implementers and users have to promise; no code in this crate
+// is unsafe.
 #![deny(unsafe_code)]
 #![deny(missing_docs)]
 

@@ -29,7 +29,7 @@ wire! {
     /// Error Information Log Entry (1.4 §5.14.1.1); the page holds ELPE + 1 of them, the latest
     /// first.
     pub struct ErrorLogEntry, 64, Copy {
-        /// Error Count: a number of its own for each error; 0 marks an entry unused.
+        /// Error Count: a unique number for each error; 0 marks an unused entry.
         0 pub error_count: U64,
         /// Submission Queue ID; FFFFh if the error is not of a particular command.
         8 pub sqid: U16,
@@ -186,7 +186,7 @@ bitfields! {
 
 /// CSE, Command Submission and Execution (1.4 §5.14.1.5).
 pub mod cse {
-    /// When no other command to any namespace is outstanding.
+    /// The command runs only when no other command to any namespace is outstanding.
     pub const ALONE: u8 = 2;
 }
 
@@ -266,7 +266,7 @@ impl AsyncEvent {
     /// The event `code`, to be cleared by reading `log_page`.
     ///
     /// # Errors
-    /// Never for the codes of the specification.
+    /// Never fails for the codes of the specification.
     pub fn new(code: AsyncEventCode, log_page: u8) -> Result<Self, UnknownCode> {
         let [kind, info] = u16::from(code).to_be_bytes();
         Ok(Self { kind: kind.try_into()?, info, log_page })
@@ -281,7 +281,7 @@ impl AsyncEvent {
     /// The event.
     ///
     /// # Errors
-    /// If type and information together are reserved or vendor specific.
+    /// Fails if type and information together are reserved or vendor specific.
     pub fn code(self) -> Result<AsyncEventCode, UnknownCode> {
         u16::from_be_bytes([self.kind as u8, self.info]).try_into()
     }

@@ -1,4 +1,4 @@
-//! Table-shaped macros: registers made of bit fields, structures on the wire, sets of named codes.
+//! Macros that read like tables: registers of bit fields, structures on the wire, named codes.
 
 /// A code that the specification reserves, or that this crate does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -10,9 +10,9 @@ pub struct UnknownCode {
     pub value: u32,
 }
 
-/// A newtype over an integer, its fields written as in the specification's tables:
-/// `[high:low] get with_set: type`, `[bit] get with_set: bool`. Setters refuse (panic on) a value
-/// wider than the field.
+/// Defines a newtype over an integer, its fields written as in the specification's tables:
+/// `[high:low] get with_set: type`, `[bit] get with_set: bool`. Setters panic on a value wider than
+/// the field.
 macro_rules! bitfields {
     (@field $raw:ident [$bit:literal] $get:ident $set:ident bool $($doc:literal)*) => {
         $(#[doc = $doc])*
@@ -43,7 +43,7 @@ macro_rules! bitfields {
         #[doc = concat!("The same with [`Self::", stringify!($get), "`] set to `value`.")]
         ///
         /// # Panics
-        /// If `value` is wider than the field.
+        /// Panics if `value` is wider than the field.
         #[inline]
         #[must_use]
         pub const fn $set(self, value: $t) -> Self {
@@ -105,8 +105,8 @@ macro_rules! command_fields {
     };
 }
 
-/// Structures on the wire: `pub struct Name, size {` or `size, Copy {`, each field after its offset.
-/// Sizes and offsets are asserted. [`Default`] is all zeroes.
+/// Structures on the wire: `pub struct Name, size {` or `size, Copy {`, each field after its
+/// offset. Sizes and offsets are asserted. [`Default`] is all zeroes.
 macro_rules! wire {
     ($(
         $(#[$meta:meta])*

@@ -106,7 +106,8 @@ wire! {
 }
 
 impl ConfigHeader {
-    /// Base class, subclass and programming interface in one number, as [`CLASS_NVME`] has them.
+    /// Base class, subclass and programming interface in one number, with the layout of
+    /// [`CLASS_NVME`].
     #[must_use]
     pub const fn class_code(&self) -> u32 {
         (self.class[2] as u32) << 16 | (self.class[1] as u32) << 8 | self.class[0] as u32
@@ -160,8 +161,8 @@ wire! {
 pub const MSIX_ENTRY_BYTES: u32 = 16;
 
 wire! {
-    /// The vendor specific capability of our software SSD: it says where the flag is that its
-    /// thread has parked.
+    /// The vendor specific capability of this project's software SSD. It locates the flag that says
+    /// whether the SSD's thread is parked.
     pub struct ParkingCapability, 12, Copy {
         /// [`capability::VENDOR`].
         0 pub id: u8,
@@ -183,7 +184,7 @@ wire! {
 }
 
 impl ParkingCapability {
-    /// Distinguishes it from other vendor specific capabilities.
+    /// Distinguishes this capability from other vendor specific ones.
     pub const MAGIC: [u8; 4] = *b"MTpk";
 }
 

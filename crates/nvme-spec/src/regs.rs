@@ -50,8 +50,8 @@ const fn doorbell(index: u64, dstrd: u8) -> u32 {
 }
 
 /// Offset of submission queue `qid`'s tail doorbell: 1000h + (2y × (4 << DSTRD)) (1.4 §3.1.24).
-/// Only a large queue identifier with an absurd stride reaches beyond 32 bits: `u32::MAX`, outside
-/// of any BAR.
+/// Only a large queue identifier with an absurd stride reaches beyond 32 bits; the offset is then
+/// `u32::MAX`, outside of any BAR.
 #[inline]
 #[must_use]
 pub const fn sq_tail_doorbell(qid: u16, dstrd: u8) -> u32 {
@@ -227,7 +227,7 @@ pub mod shst {
 }
 
 impl Csts {
-    /// Whether the register read as all ones: the controller is gone, no bit means anything.
+    /// Whether the register reads as all ones: the controller is gone, and no bit has a meaning.
     #[inline]
     #[must_use]
     pub const fn is_gone(self) -> bool {
@@ -249,7 +249,7 @@ bitfields! {
 }
 
 impl Vs {
-    /// From the three version numbers.
+    /// Combines the three version numbers.
     #[must_use]
     pub const fn new(major: u16, minor: u8, tertiary: u8) -> Self {
         Self(0).with_major(major).with_minor(minor).with_tertiary(tertiary)
@@ -273,10 +273,9 @@ pub struct Aqa(
 );
 
 impl Aqa {
-    /// From the sizes in entries.
-    ///
+    /// Encodes the sizes in entries.
     /// # Panics
-    /// Unless both are 2 to 4096.
+    /// Panics unless both are 2 to 4096.
     #[must_use]
     pub const fn new(asq_entries: u32, acq_entries: u32) -> Self {
         assert!(

@@ -106,7 +106,7 @@ impl SglDescriptor {
     /// SGL Descriptor Type.
     ///
     /// # Errors
-    /// If it is reserved.
+    /// Fails if it is reserved.
     pub fn kind(&self) -> Result<SglKind, crate::UnknownCode> {
         SglKind::try_from(self.identifier >> 4)
     }
@@ -119,7 +119,7 @@ impl SglDescriptor {
 }
 
 impl Sqe {
-    /// The same with an SGL for its data: DPTR is `sgl1`, PSDT [`psdt::SGL`].
+    /// Makes `sgl1` the command's data pointer, and sets PSDT to [`psdt::SGL`].
     #[must_use]
     pub fn with_sgl(mut self, sgl1: SglDescriptor) -> Self {
         let words = <[[u8; 8]; 2]>::read_from_bytes(sgl1.as_bytes()).unwrap_or_default();

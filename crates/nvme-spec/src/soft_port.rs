@@ -2,10 +2,11 @@
 //! instead of a PCIe link.
 //!
 //! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
-//! vectors. Registers go by call (they are slow on real hardware too); doorbells are shared memory,
-//! a cache line each. The wake-up protocol between a doorbell and an SSD thread that has parked is
-//! explained in ARCHITECTURE.md, "Parking", and checked with loom in
-//! `crates/ssd/tests/loom_parking.rs`.
+//! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
+//! vectors. Registers are accessed by calls, because they are slow on real hardware too. Doorbells
+//! are shared memory, each in a cache line of its own. ARCHITECTURE.md, "Parking", explains the
+//! protocol that wakes an SSD's thread which has parked; `crates/ssd/tests/loom_parking.rs` checks
+//! it with loom.
 
 use std::any::Any;
 use std::fmt;
@@ -39,8 +40,7 @@ impl Line {
     }
 }
 
-/// Where the lines of doorbells are: on the heap, or in memory that another process has mapped as
-/// well.
+/// Where the lines of the doorbells are: on the heap, or in memory shared with another process.
 pub trait Lines: Send + Sync {
     /// The lines: always the same ones.
     fn lines(&self) -> &[Line];
@@ -55,11 +55,11 @@ impl Lines for Box<[Line]> {
 /// The doorbell registers of a soft controller, shared by driver and SSD.
 ///
 /// Index `2 * qid` is the submission queue's tail, `2 * qid + 1` the completion queue's head (NVMe
-/// Base 1.4 §3.1.24 and §3.1.25). After the last doorbell follows one more line, the flag that is
-/// set while the SSD's thread is parked.
+/// Base 1.4 §3.1.24 and §3.1.25). One more line follows the last doorbell. It holds the flag that
+/// is set while the SSD's thread is parked.
 pub struct Doorbells {
     lines: Box<dyn Lines>,
-    /// How many are doorbells.
+    /// The number of lines that are doorbells.
     len: usize,
 }
 
@@ -70,8 +70,8 @@ impl Doorbells {
         Self { len: usize::from(queues) * 2, lines: Box::new(lines) }
     }
 
-    /// Doorbells for queue identifiers `0..queues` in memory of the caller; `None` unless it has
-    /// as many as [`lines_for`](Self::lines_for) says.
+    /// Doorbells for queue identifiers `0..queues` in the caller's memory; `None` unless it has the
+    /// number of lines that [`lines_for`](Self::lines_for) returns.
     pub fn in_memory(queues: u16, lines: Box<dyn Lines>) -> Option<Self> {
         let enough = lines.lines().len() >= Self::lines_for(queues);
         enough.then_some(Self { len: usize::from(queues) * 2, lines })
@@ -131,7 +131,7 @@ impl fmt::Debug for Doorbells {
 pub struct Parking<'a>(&'a AtomicU32);
 
 impl<'a> Parking<'a> {
-    /// The flag in `cell`: 1 while the thread is parked, or about to be.
+    /// The flag in `cell`: 1 while the thread is parked, or about to park.
     #[inline(always)]
     pub fn of(cell: &'a AtomicU32) -> Self {
         Self(cell)
@@ -142,7 +142,8 @@ impl<'a> Parking<'a> {
         self.0
     }
 
-    /// The submitter's half, after its doorbell store: whether it must wake the thread.
+    /// The submitter's half, called after it stored a doorbell: returns whether it must wake the
+    /// thread.
     #[inline(always)]
     pub fn must_wake(self) -> bool {
         // The doorbell store must be visible before `parked` is read; only a full fence orders a
@@ -151,21 +152,21 @@ impl<'a> Parking<'a> {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// The SSD's half: announce that it is about to sleep. It must look at all its work once more
-    /// after this, and sleep only if there is none.
+    /// The SSD's half: announces that its thread is about to sleep. After this call the thread
+    /// looks at all its work once more, and sleeps only if there is none.
     pub fn announce(self) {
         self.0.store(1, Ordering::Relaxed);
         // `parked` must be visible before the doorbells are read again.
         fence(Ordering::SeqCst);
     }
 
-    /// The SSD is awake again.
+    /// Announces that the SSD's thread is awake again.
     pub fn retract(self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
 
-/// Host memory that the controller may reach by DMA: the holder of a region may have the controller
+/// Host memory that the controller may reach by DMA. The holder of a region may have the controller
 /// read and write there.
 #[derive(Clone)]
 pub struct DmaRegion {
@@ -215,7 +216,7 @@ impl DmaRegion {
         self.len
     }
 
-    /// Whether there is nothing in it.
+    /// Whether the region has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -244,7 +245,7 @@ pub enum PortError {
     /// No such mapping.
     #[error("no such DMA mapping")]
     NotMapped,
-    /// No room for a further mapping.
+    /// There is no room for a further mapping.
     #[error("too many DMA regions")]
     TooManyRegions,
     /// No such interrupt vector.
@@ -253,14 +254,14 @@ pub enum PortError {
     /// The SSD has ended.
     #[error("the software SSD has ended")]
     Gone,
-    /// The SSD did not answer in time; it may still do what it was asked to.
+    /// The SSD did not answer in time; it may still carry out the request.
     #[error("the software SSD did not answer in time")]
     Unresponsive,
 }
 
-/// A receiver of interrupts without a descriptor, in the controller's process.
+/// A receiver of interrupts in the controller's process that needs no descriptor.
 pub trait Signal: Send + Sync {
-    /// There is an interrupt. Does not wait.
+    /// Reports an interrupt. It does not wait.
     fn signal(&self);
 }
 
@@ -285,12 +286,12 @@ impl From<Arc<OwnedFd>> for Interrupt {
 /// parked.
 ///
 /// # Safety
-/// Drivers hand memory out again by what an implementation says:
+/// Drivers reuse memory on the strength of these promises, which an implementation keeps:
 /// - It touches no memory but that of regions mapped by [`map_dma`](Self::map_dma), and of those
 ///   only what a command, a queue or a register names.
-/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`PortError::Gone`], it touches the
-///   region no more and has dropped its `keepalive`. After any other error it holds the `keepalive`
-///   for as long as it may still do so.
+/// - Once [`unmap_dma`](Self::unmap_dma) has returned `Ok`, or [`PortError::Gone`], it touches
+///   the region no more and has dropped its `keepalive`. After any other error it holds the
+///   `keepalive` for as long as it may still touch the region.
 #[expect(unsafe_code, reason = "what memory is freed by is a promise of the implementation's")]
 pub unsafe trait SoftPort: Send + Sync + 'static {
     /// Reads a 32-bit controller register. A device that is gone reads all ones.
@@ -305,27 +306,28 @@ pub unsafe trait SoftPort: Send + Sync + 'static {
     fn doorbells(&self) -> Arc<Doorbells>;
     /// Lets the controller reach `region`.
     fn map_dma(&self, region: DmaRegion) -> Result<(), PortError>;
-    /// Takes the region that begins at `iova` back. When it returns the controller will not touch
-    /// it again.
+    /// Unmaps the region that begins at `iova`. When the call has returned `Ok`, the controller no
+    /// longer touches that region.
     fn unmap_dma(&self, iova: u64) -> Result<(), PortError>;
     /// How many interrupt vectors there are.
     fn vectors(&self) -> u16;
-    /// Signals `event` for `vector` from now on, or nothing.
+    /// Signals `event` for `vector` from now on; `None` signals nothing.
     fn set_vector(&self, vector: u16, event: Option<Interrupt>) -> Result<(), PortError>;
     /// Wakes the SSD's thread if it has parked.
     fn wake(&self);
     /// The clock of a stepped SSD; `None` for an SSD that runs in real time.
     fn virtual_clock(&self) -> Option<Arc<dyn VirtualClock>>;
-    /// The SSD itself, if a driver that waits has to run it; `None` for one with a thread.
+    /// The SSD itself, if a driver that waits has to run it; `None` for an SSD with a thread.
     fn stepping(&self) -> Option<Arc<dyn Stepping>> {
         None
     }
-    /// The state of the SSD's thread; `None`: it has none, or that is not known.
+    /// The state of the SSD's thread; `None` if it has none, or if the state is not known.
     fn heartbeat(&self) -> Option<Heartbeat> {
         None
     }
-    /// The driver's thread has seen the SSD's stand still, on the same CPU. For a while the
-    /// SSD's yields it whenever it has nothing to do, instead of spinning.
+    /// Tells the SSD that the driver's thread has seen the SSD's thread stand still on the same
+    /// CPU. For a while, the SSD's thread then yields the CPU whenever it has nothing to do,
+    /// instead of spinning.
     fn share_cpu(&self) {}
 }
 
@@ -340,9 +342,9 @@ pub struct Heartbeat {
 
 /// An SSD without a thread, in real time: it works when a driver that waits for it says so.
 pub trait Stepping: Send + Sync {
-    /// Lets it do what is due.
+    /// Lets the SSD do what is due.
     fn step(&self);
-    /// The time until something is due, in ns; `None`: nothing is in flight.
+    /// The time until something is due, in ns; `None` if nothing is in flight.
     fn idle_for_ns(&self) -> Option<u64>;
 }
 
@@ -350,8 +352,9 @@ pub trait Stepping: Send + Sync {
 /// which waits by this clock makes the device progress, on one thread and in an order that the seed
 /// fixes.
 pub trait VirtualClock: Send + Sync {
-    /// The time in ns. Reading it moves it by one tick, and lets the device work up to there.
+    /// The time in ns. Each reading moves the clock by one tick, and lets the device work up to
+    /// there.
     fn now_ns(&self) -> u64;
-    /// Moves the clock by `delta_ns`, the device working meanwhile.
+    /// Moves the clock by `delta_ns`, while the device works.
     fn advance(&self, delta_ns: u64);
 }

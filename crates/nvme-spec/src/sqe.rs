@@ -142,7 +142,7 @@ impl Sqe {
         self.cdw0 = U32::new(self.cdw0.get() & 0xffff | (cid as u32) << 16);
     }
 
-    /// The same as a part of a fused operation, one of [`fuse`].
+    /// Makes the command a part of a fused operation; `fuse` is one of [`fuse`].
     #[inline]
     #[must_use]
     pub const fn with_fuse(mut self, fuse: u8) -> Self {
@@ -150,7 +150,7 @@ impl Sqe {
         self
     }
 
-    /// The same with a data pointer.
+    /// Sets the data pointer to `prp1` and `prp2`.
     #[inline]
     #[must_use]
     pub const fn with_prps(mut self, prp1: u64, prp2: u64) -> Self {
@@ -229,7 +229,7 @@ impl Sqe {
     ) -> Self {
         debug_assert!(opcode == io::READ || opcode == io::WRITE || opcode == io::COMPARE);
         let cdw0 = opcode as u64 | (cid as u64) << 16;
-        // `fua` is 0 or 1: no branch.
+        // `fua` is 0 or 1, so this needs no branch.
         let cdw12 = nlb as u64 | (fua as u64) << CDW12_FUA.trailing_zeros();
         Self::from_words([cdw0 | (nsid as u64) << 32, 0, 0, prp1, prp2, slba, cdw12, 0])
     }

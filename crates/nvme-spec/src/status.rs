@@ -44,21 +44,21 @@ impl Status {
     /// Successful completion.
     pub const SUCCESS: Self = Self(0);
 
-    /// From type and code; type of 0 to 7.
+    /// Combines a type of 0 to 7 and a code.
     #[inline]
     #[must_use]
     pub const fn new(sct: u8, sc: u8) -> Self {
         Self(0).with_sct(sct).with_sc(sc)
     }
 
-    /// From a status code.
+    /// The status field for a status code.
     #[inline]
     #[must_use]
     pub const fn from_code(code: StatusCode) -> Self {
         Self(code as u16)
     }
 
-    /// From the 15 bits; bit 15 of `bits` is dropped.
+    /// Takes the 15 bits; bit 15 of `bits` is dropped.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u16) -> Self {
@@ -72,14 +72,14 @@ impl Status {
         self.0 & 0x7fff
     }
 
-    /// The same with Do Not Retry set.
+    /// Sets Do Not Retry.
     #[inline]
     #[must_use]
     pub const fn with_dnr(self) -> Self {
         self.with_dnr_bit(true)
     }
 
-    /// Whether type and code are both 0; the other bits are then without meaning.
+    /// Whether type and code are both 0; the other bits then have no meaning.
     #[inline]
     #[must_use]
     pub const fn is_success(self) -> bool {
@@ -89,7 +89,7 @@ impl Status {
     /// The status code, if it is one of the specification's.
     ///
     /// # Errors
-    /// If it is reserved or vendor specific.
+    /// Fails if it is reserved or vendor specific.
     pub fn code(self) -> Result<StatusCode, UnknownCode> {
         StatusCode::try_from(self.0 & 0x7ff)
     }

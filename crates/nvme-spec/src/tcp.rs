@@ -1,4 +1,4 @@
-//! PDUs of NVMe/TCP (NVMe/TCP Transport 1.0 §3.6): what stands on the wire between host and target.
+//! PDUs of NVMe/TCP (NVMe/TCP Transport 1.0 §3.6), which host and target exchange on the wire.
 //!
 //! ```text
 //! byte  0  PDU type      1  flags     2  HLEN: bytes of the header, without its digest
@@ -169,8 +169,8 @@ wire! {
 }
 
 impl CommonHeader {
-    /// A header of `kind` with `hlen` bytes, without digests, followed by `data_bytes` of data. (In
-    /// a TermReq PDO is reserved.)
+    /// A header of `kind` with `hlen` bytes, without digests, followed by `data_bytes` of data. In
+    /// a TermReq, PDO is reserved.
     #[must_use]
     pub const fn new(kind: PduType, hlen: u8, data_bytes: u32) -> Self {
         let ends = matches!(kind, PduType::HostTermReq | PduType::TargetTermReq);
@@ -179,8 +179,8 @@ impl CommonHeader {
         Self { kind: kind as u8, flags: 0, hlen, pdo, plen }
     }
 
-    /// The same with digests where `dgst` has them: longer, and with flags. PDUs that begin or end
-    /// a connection have none.
+    /// Adds the digests that `dgst` selects: the header grows and its flags are set. PDUs that
+    /// begin or end a connection have no digests.
     #[must_use]
     pub const fn with_digests(mut self, dgst: u8) -> Self {
         if self.kind <= PduType::TargetTermReq as u8 {

@@ -1,9 +1,9 @@
 //! The vfio-user protocol: a PCI function served by one process to another over a Unix socket
 //! (specification version 0.0, as QEMU's docs/interop/vfio-user.rst and libvfio-user have it).
 //!
-//! Every message is a [`Header`] and the structures of its command; descriptors go beside it
-//! (SCM_RIGHTS). Fields are in the byte order of the host, which both ends share; ours are
-//! little-endian hosts.
+//! Every message is a [`Header`] and the structures of its command; descriptors accompany it
+//! (SCM_RIGHTS). Fields are in the byte order of the host, which both ends share. This project
+//! supports little-endian hosts.
 
 use zerocopy::little_endian::{U16, U32, U64};
 
@@ -69,7 +69,7 @@ wire! {
         4 pub bytes: U32,
         /// [`Flags`].
         8 pub flags: U32,
-        /// An errno, in a reply with [`Flags::error`]; else 0.
+        /// An errno, in a reply with [`Flags::error`]; otherwise 0.
         12 pub error: U32,
     }
     /// VERSION, before a text of JSON that ends with a NUL.
@@ -118,7 +118,7 @@ wire! {
     pub struct RegionInfo, 32, Copy {
         /// Bytes that the sender accepts; in the reply, bytes available, capabilities included.
         0 pub argsz: U32,
-        /// Of [`region`].
+        /// Flags: [`region::READ`] and the like.
         4 pub flags: U32,
         /// Which region.
         8 pub index: U32,
@@ -129,13 +129,13 @@ wire! {
         /// Where in the file that goes with the reply the region begins.
         24 pub offset: U64,
     }
-    /// What every capability of a region begins with.
+    /// The head of every capability of a region.
     pub struct CapabilityHeader, 8, Copy {
         /// E.g. [`region::CAP_SPARSE_MMAP`].
         0 pub id: U16,
         /// Version: 1.
         2 pub version: U16,
-        /// Where the next begins, from the start of the [`RegionInfo`]; 0: this was the last.
+        /// Where the next begins, from the start of the [`RegionInfo`]; 0 marks the last one.
         4 pub next: U32,
     }
     /// The capability that lists the areas of a region that can be mapped; `areas` of
@@ -159,7 +159,7 @@ wire! {
     pub struct IrqInfo, 16, Copy {
         /// Bytes of this structure.
         0 pub argsz: U32,
-        /// Of [`irq`].
+        /// Flags: [`irq::INFO_EVENTFD`] and the like.
         4 pub flags: U32,
         /// Which kind of interrupt, e.g. [`irq::MSIX`].
         8 pub index: U32,
@@ -170,26 +170,26 @@ wire! {
     pub struct SetIrqs, 20, Copy {
         /// Bytes of this structure and of what follows.
         0 pub argsz: U32,
-        /// Of [`irq`].
+        /// Flags: [`irq::SET_DATA_EVENTFD`] and the like.
         4 pub flags: U32,
         /// Which kind of interrupt.
         8 pub index: U32,
-        /// The first.
+        /// The first interrupt.
         12 pub start: U32,
-        /// How many.
+        /// The number of interrupts.
         16 pub count: U32,
     }
     /// REGION_READ and REGION_WRITE, and their replies; the data follow in the command that writes
     /// and in the reply to the one that reads.
     pub struct RegionAccess, 16, Copy {
-        /// Where in the region.
+        /// The offset in the region.
         0 pub offset: U64,
         /// Which region.
         8 pub region: U32,
         /// How many bytes.
         12 pub count: U32,
     }
-    /// DMA_READ and DMA_WRITE, and their replies, likewise.
+    /// DMA_READ and DMA_WRITE, and their replies; the data follow as in [`RegionAccess`].
     pub struct DmaAccess, 16, Copy {
         /// I/O virtual address.
         0 pub iova: U64,
@@ -228,19 +228,19 @@ pub mod region {
     pub const ROM: u32 = 6;
     /// Configuration space.
     pub const CONFIG: u32 = 7;
-    /// How many there are.
+    /// The number of regions.
     pub const COUNT: u32 = 9;
 
-    /// It can be read.
+    /// The region can be read.
     pub const READ: u32 = 1 << 0;
-    /// It can be written.
+    /// The region can be written.
     pub const WRITE: u32 = 1 << 1;
-    /// It can be mapped.
+    /// The region can be mapped.
     pub const MMAP: u32 = 1 << 2;
-    /// Capabilities follow.
+    /// Capabilities follow the structure.
     pub const CAPS: u32 = 1 << 3;
 
-    /// Only some areas can be mapped.
+    /// The capability that lists the areas that can be mapped, if not all of the region can.
     pub const CAP_SPARSE_MMAP: u16 = 1;
 }
 
@@ -252,22 +252,22 @@ pub mod irq {
     pub const MSIX: u32 = 2;
     /// Errors.
     pub const ERR: u32 = 3;
-    /// How many there are.
+    /// The number of kinds of interrupts.
     pub const COUNT: u32 = 5;
 
-    /// Of DEVICE_GET_IRQ_INFO: by eventfd.
+    /// Flag of DEVICE_GET_IRQ_INFO: the interrupt can signal an eventfd.
     pub const INFO_EVENTFD: u32 = 1 << 0;
 
-    /// Of DEVICE_SET_IRQS: nothing goes with it.
+    /// Flag of DEVICE_SET_IRQS: no data accompany the message.
     pub const SET_DATA_NONE: u32 = 1 << 0;
-    /// A byte for each follows.
+    /// One byte for each interrupt follows.
     pub const SET_DATA_BOOL: u32 = 1 << 1;
-    /// Eventfds go with it.
+    /// Eventfds accompany the message.
     pub const SET_DATA_EVENTFD: u32 = 1 << 2;
-    /// To be masked.
+    /// The interrupts are to be masked.
     pub const SET_ACTION_MASK: u32 = 1 << 3;
-    /// To be unmasked.
+    /// The interrupts are to be unmasked.
     pub const SET_ACTION_UNMASK: u32 = 1 << 4;
-    /// To be set up, or triggered.
+    /// The interrupts are to be set up, or triggered.
     pub const SET_ACTION_TRIGGER: u32 = 1 << 5;
 }

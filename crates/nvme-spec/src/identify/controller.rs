@@ -300,8 +300,8 @@ wire! {
 }
 
 impl PowerStateDescriptor {
-    /// A state that takes at most `max_power_10mw` × 10 mW, with the latencies of entering and
-    /// leaving it, in µs.
+    /// Describes a state that takes at most `max_power_10mw` × 10 mW, and its latencies of entry
+    /// and exit in µs.
     #[must_use]
     pub fn new(max_power_10mw: u16, enlat_us: u32, exlat_us: u32, non_operational: bool) -> Self {
         let mut state = Self::default();

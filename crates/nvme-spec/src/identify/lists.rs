@@ -58,7 +58,7 @@ pub struct NamespaceIdDescriptors<'a> {
 }
 
 impl<'a> NamespaceIdDescriptors<'a> {
-    /// Over the 4096 bytes that Identify returned.
+    /// Walks the 4096 bytes that Identify returned.
     #[must_use]
     pub const fn new(data: &'a [u8]) -> Self {
         Self { rest: data }

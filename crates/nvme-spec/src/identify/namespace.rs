@@ -78,7 +78,8 @@ pub mod dlfeat {
 }
 
 impl IdentifyNamespace {
-    /// The number of the LBA format FLBAS names, whether or not there is one of that number.
+    /// The number of the LBA format that FLBAS names, whether or not a format of that number
+    /// exists.
     #[must_use]
     pub const fn lba_format_index(&self) -> u8 {
         // NVM 1.0: bits 6:5 count only if there are more than 16 formats.
@@ -113,8 +114,8 @@ impl LbaFormat {
         Self { ms: U16::new(0), lbads, rp: 0 }
     }
 
-    /// Bytes of data per block; `None` unless the size is one the specification permits (and fits
-    /// 32 bits).
+    /// Bytes of data per block; `None` unless the specification permits the size and it fits 32
+    /// bits.
     #[must_use]
     pub const fn block_bytes(self) -> Option<u32> {
         if self.lbads >= 9 && self.lbads < 32 { Some(1 << self.lbads) } else { None }
