@@ -27,7 +27,8 @@ enum Source {
     Monotonic,
     /// A stepped device's clock, which moves when it is read.
     Virtual(Arc<dyn VirtualClock>),
-    /// The real time. A thread that reads this clock or sleeps by it runs the device.
+    /// Real time, for a stepped device: a thread that reads this clock or sleeps by it runs the
+    /// device.
     Stepping(Arc<(Clock, Arc<dyn Stepping>)>),
 }
 
@@ -39,14 +40,14 @@ impl fmt::Debug for Clock {
 
 /// The processor's counter as a clock: `ns = ticks * mult / 2^32 + offset_ns`.
 ///
-/// It is compared with the kernel's time every quarter of a second, if it is read as often: while
-/// the machine is suspended to memory, that stands still, and the counter goes on, or restarts
-/// afterwards.
+/// The counter is compared with the kernel's time every quarter of a second, provided it is read
+/// that often. The two differ after a suspension to memory: the kernel's time stands still
+/// meanwhile, while the counter goes on, or restarts afterwards.
 struct Counter {
     mult: u64,
-    /// Wraps around.
+    /// Added with wrapping arithmetic.
     offset_ns: AtomicU64,
-    /// A little before the last comparison. No reading is below, unless the counter has restarted.
+    /// A little before the last comparison. No reading is lower, unless the counter has restarted.
     floor: AtomicU64,
     /// Ticks of a quarter of a second.
     far: u64,
@@ -59,12 +60,12 @@ struct Compared {
     kernel_ns: u64,
 }
 
-/// What the two have moved apart since the last comparison is an error of the counter's rate, up to
-/// this and a thousandth of the time.
+/// A difference between the two since the last comparison counts as an error of the counter's rate
+/// if it is at most this and a thousandth of the time passed. A larger one is a jump.
 const JUMP_NS: u64 = 10_000_000;
 
 impl Counter {
-    /// The clock whose reading `ticks` is the time `kernel_ns`.
+    /// A clock for which the reading `ticks` is the time `kernel_ns`.
     fn new(mult: u64, ticks: u64, kernel_ns: u64) -> Self {
         let far = u64::try_from((250_000_000u128 << 32) / u128::from(mult.max(1)));
         let counter = Self {
@@ -94,14 +95,15 @@ impl Counter {
     fn now_ns(&self) -> u64 {
         let offset_ns = self.offset_ns.load(Ordering::Acquire);
         let ticks = ticks();
-        // With another offset now, the reading may be from before a restart, or the offset.
+        // The offset has changed meanwhile: the reading, or the offset, may be from before a
+        // restart.
         if self.is_far(ticks) || self.offset_ns.load(Ordering::Relaxed) != offset_ns {
             return self.compare();
         }
         self.scaled(ticks).wrapping_add(offset_ns)
     }
 
-    /// Compares with the kernel's time, if that is due. Returns the time.
+    /// Compares the counter with the kernel's time, if a comparison is due. Returns the time.
     #[cold]
     #[inline(never)]
     fn compare(&self) -> u64 {
@@ -113,7 +115,7 @@ impl Counter {
         self.scaled(ticks()).wrapping_add(self.offset_ns.load(Ordering::Relaxed))
     }
 
-    /// The counter is at `ticks` when the kernel's time is `kernel_ns`.
+    /// Compares, knowing that the counter is at `ticks` when the kernel's time is `kernel_ns`.
     fn compare_at(&self, compared: &mut Compared, ticks: u64, kernel_ns: u64) {
         let offset_ns = self.offset_ns.load(Ordering::Relaxed);
         let mut ours_ns = self.scaled(ticks).wrapping_add(offset_ns);
@@ -129,8 +131,8 @@ impl Counter {
     }
 
     fn set_floor(&self, ticks: u64) {
-        // A millisecond less: the counters of other CPUs may be behind this one. A thread that
-        // loads this floor then loads the offset that was stored before it.
+        // The floor is a millisecond lower, because the counters of other CPUs may be behind this
+        // one. A thread that loads this floor then loads the offset that was stored before it.
         self.floor.store(ticks.saturating_sub(self.far / 250), Ordering::Release);
     }
 }
@@ -157,7 +159,7 @@ fn calibrate() -> Option<Counter> {
         return None;
     }
     let (tsc0, ns0) = pair();
-    // 20 ms against readings that are good to ≈ 50 ns: within 5 parts in a million.
+    // Readings are good to ≈ 50 ns, so over 20 ms the rate is known within 5 parts in a million.
     std::thread::sleep(Duration::from_millis(20));
     let (tsc1, ns1) = pair();
     let (passed, ns) = (tsc1.checked_sub(tsc0)?, ns1.checked_sub(ns0)?);
@@ -181,7 +183,7 @@ impl Clock {
         }
     }
 
-    /// `CLOCK_MONOTONIC`, for comparison.
+    /// The clock `CLOCK_MONOTONIC`, for comparison.
     pub fn monotonic() -> Self {
         Self(Source::Monotonic)
     }
@@ -191,7 +193,7 @@ impl Clock {
         Self(Source::Virtual(clock))
     }
 
-    /// The real time, for a device that runs when it is read.
+    /// Real time, for a device that runs when the clock is read.
     pub(crate) fn stepping(device: Arc<dyn Stepping>) -> Self {
         Self(Source::Stepping(Arc::new((Self::real(), device))))
     }
@@ -206,10 +208,10 @@ impl Clock {
         }
     }
 
-    /// As [`Clock::now_ns`], but ordered: everything earlier in the program has been done when the
-    /// clock is read (stores followed by a fence have been seen by every core), and nothing later
-    /// has begun. Otherwise a core reads the counter some 100 instructions early. For measuring the
-    /// parts of an I/O; costs about 20 ns more.
+    /// Like [`Clock::now_ns`], but ordered: everything earlier in the program is done when the
+    /// clock is read (every core sees stores that a fence follows), and nothing later has begun.
+    /// Without this, a core reads the counter some 100 instructions early. It costs about 20 ns
+    /// more, and is meant for measuring the parts of an I/O.
     #[inline(always)]
     pub fn now_ns_in_order(&self) -> u64 {
         fence_instructions();
@@ -245,8 +247,8 @@ impl Clock {
         !matches!(self.0, Source::Virtual(_))
     }
 
-    /// Sleeps for `duration_ns`. May be late by the machine's wake cost; a signal ends it early.
-    /// The first call of a thread sets its timer slack to 1 ns.
+    /// Sleeps for `duration_ns`. The sleep may be longer by the machine's wake cost, and a signal
+    /// ends it early. The first call of a thread sets its timer slack to 1 ns.
     pub fn sleep_ns(&self, duration_ns: u64) {
         match &self.0 {
             Source::Virtual(clock) => clock.advance(duration_ns),
@@ -257,8 +259,8 @@ impl Clock {
         }
     }
 
-    /// Waits until `event` has been signalled or `timeout_ns` has passed; takes the signal. True if
-    /// it was signalled.
+    /// Waits until `event` is signalled or `timeout_ns` has passed. Takes the signal, and returns
+    /// whether there was one.
     pub fn wait_event(&self, event: &EventFd, timeout_ns: u64) -> bool {
         match &self.0 {
             Source::Virtual(clock) => {
@@ -270,8 +272,8 @@ impl Clock {
                     if clock.now_ns() >= deadline_ns {
                         return false;
                     }
-                    // Interrupts matter to the microsecond at most; a finer step would only make
-                    // tests slower.
+                    // Interrupts are measured to the microsecond at most. A finer step would only
+                    // slow tests down.
                     clock.advance(200);
                 }
             }
@@ -283,13 +285,13 @@ impl Clock {
         }
     }
 
-    /// Whether a device does something only while this clock is read or slept by.
+    /// Whether the device only works while a thread reads this clock or sleeps by it.
     pub fn steps_device(&self) -> bool {
         matches!(self.0, Source::Stepping(_))
     }
 
-    /// The time until a device that is run by this clock has something to do, in ns; `None`: it
-    /// has nothing, or runs by itself. Who sleeps otherwise than by this clock wakes up then.
+    /// The time until a device that this clock runs has something to do, in ns; `None` if it has
+    /// nothing to do, or runs by itself. A thread that sleeps by other means must wake up then.
     pub fn idle_for_ns(&self) -> Option<u64> {
         match &self.0 {
             Source::Stepping(stepping) => stepping.1.idle_for_ns(),
@@ -297,8 +299,8 @@ impl Clock {
         }
     }
 
-    /// Sleeps for `duration_ns` or until `stop`, and runs the device when something is due. True if
-    /// `stop` was.
+    /// Sleeps for `duration_ns`, or until `stop` returns true, and runs the device when something
+    /// is due. Returns whether `stop` ended the sleep.
     #[cold]
     fn step_until(&self, duration_ns: u64, stop: impl Fn() -> bool) -> bool {
         let Source::Stepping(stepping) = &self.0 else { return false };
@@ -318,8 +320,8 @@ impl Clock {
     }
 }
 
-/// A device without work is looked at this often, in ns, while its waiter sleeps: another thread
-/// may have given it some.
+/// How often, in ns, a waiter that sleeps looks at a device without work: another thread may have
+/// given it some.
 const LONGEST_STEP_NS: u64 = 1_000_000;
 
 impl Source {
@@ -337,7 +339,7 @@ impl Source {
     }
 }
 
-/// CPU time that this thread has used, in ns. A system call.
+/// CPU time that this thread has used, in ns. This takes a system call.
 pub fn thread_cpu_ns() -> u64 {
     kernel_ns(ClockId::ThreadCPUTime)
 }
@@ -356,8 +358,8 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// Parses `2us`, `1500ns`, `0.5ms`, `1s` to ns; a bare number is in µs. `None` if it is no time, or
-/// longer than 30 years.
+/// Parses `2us`, `1500ns`, `0.5ms`, `1s` to ns; a bare number is in µs. Returns `None` for text
+/// that is no time, or a time longer than 30 years.
 pub fn parse_time_ns(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -385,7 +387,7 @@ mod tests {
     #[test]
     fn agrees_with_the_kernel() {
         let clock = Clock::real();
-        // Our reading between two of the kernel's: the thread may be descheduled anywhere.
+        // The reading lies between two of the kernel's: the thread may be descheduled anywhere.
         let reading = || {
             let before_ns = monotonic_ns();
             let ours_ns = clock.now_ns();

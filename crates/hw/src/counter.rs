@@ -4,7 +4,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    /// The kernel's name for it as a source of time.
+    /// The kernel's name for the counter as a clock source.
     const CLOCKSOURCE: &str = "tsc";
 
     #[inline(always)]
@@ -14,8 +14,8 @@ mod arch {
         unsafe { core::arch::x86_64::_rdtsc() }
     }
 
-    /// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol. 2;
-    /// AMD since Linux sets DE_CFG bit 1, which it does on every CPU that has it).
+    /// LFENCE: no later instruction begins before every earlier one has completed (Intel SDM vol.
+    /// 2; AMD since Linux sets DE_CFG bit 1, which it does on every CPU that has it).
     #[inline(always)]
     pub(crate) fn fence_instructions() {
         #[allow(unused_unsafe)]
@@ -37,8 +37,8 @@ mod arch {
             __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
         };
         let path = "/sys/devices/system/clocksource/clocksource0/available_clocksource";
-        // The kernel drops `tsc` from this list once its watchdog has found it unstable. No sysfs:
-        // trust the CPU.
+        // The kernel removes `tsc` from this list once its watchdog has found it unstable. Without
+        // sysfs, trust the CPU.
         let trusted = std::fs::read_to_string(path)
             .map_or(true, |list| list.split_whitespace().any(|s| s == CLOCKSOURCE));
         invariant && trusted
@@ -52,8 +52,9 @@ mod arch {
     #[inline(always)]
     pub(crate) fn ticks() -> u64 {
         let ticks;
-        // SAFETY: it reads CNTVCT_EL0, which Linux lets user space read (CNTKCTL_EL1.EL0VCTEN; where
-        // a CPU's erratum forbids it, the kernel emulates the instruction). It touches no memory.
+        // SAFETY: it reads CNTVCT_EL0, which Linux lets user space read (CNTKCTL_EL1.EL0VCTEN;
+        // where a CPU's erratum forbids it, the kernel emulates the instruction). It touches no
+        // memory.
         unsafe {
             asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags))
         };
@@ -64,12 +65,12 @@ mod arch {
     /// may be read early (Arm ARM, "Reads of the counter").
     #[inline(always)]
     pub(crate) fn fence_instructions() {
-        // SAFETY: barriers change nothing; the compiler takes the block for one that touches memory,
-        // so that it moves no access over it.
+        // SAFETY: barriers change nothing; the compiler takes the block for one that touches
+        // memory, so that it moves no access over it.
         unsafe { asm!("dsb ish", "isb", options(nostack, preserves_flags)) };
     }
 
-    /// Its rate is fixed by the architecture.
+    /// The architecture fixes the counter's rate.
     pub(crate) fn is_invariant() -> bool {
         true
     }

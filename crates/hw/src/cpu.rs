@@ -14,7 +14,7 @@ pub fn allowed() -> Vec<usize> {
 /// Binds the calling thread to `cpus`.
 ///
 /// # Errors
-/// If none of them exists, or this process may not use any.
+/// Fails if none of them exists, or this process may not use any.
 pub fn bind(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU) {
@@ -26,8 +26,9 @@ pub fn bind(cpus: &[usize]) -> Result<()> {
     })
 }
 
-/// How long the calling thread could have run and did not, since its start, in ns
-/// ([`Times::waited_ns`]). `None`: the kernel does not say. Takes a few µs, allocates nothing.
+/// How long the calling thread was runnable but did not run since its start, in ns
+/// ([`Times::waited_ns`]); `None` if the kernel does not report it. This takes a few µs and
+/// allocates nothing.
 pub fn thread_waited_ns() -> Option<u64> {
     Times::of_this_thread().map(|times| times.waited_ns)
 }

@@ -1,5 +1,5 @@
-//! Energy that the processors use, by their own counters: the kernel's powercap interface to RAPL
-//! (Intel's, and AMD's).
+//! The energy that the processors use, from their own counters, which the kernel's powercap
+//! interface reads (RAPL of Intel and AMD).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,17 +17,17 @@ pub struct EnergyMeter {
 struct Package {
     /// The file with the energy used, in µJ.
     counter: PathBuf,
-    /// The counter begins again after this, in µJ.
+    /// The largest value of the counter, in µJ; it then restarts at 0.
     range_uj: u64,
 }
 
-/// The counters at an instant.
+/// The counters' values at one moment.
 #[derive(Debug, Clone)]
 pub struct EnergyReading(Vec<u64>);
 
 impl EnergyMeter {
-    /// Finds the counters. `None` if there are none, as in most virtual machines, or this user may
-    /// not read them: since Linux 5.10 only root may.
+    /// Finds the counters. Returns `None` if there are none, as in most virtual machines, or if
+    /// this user may not read them: since Linux 5.10 only root may.
     pub fn open() -> Option<Self> {
         Self::open_in(Path::new(POWERCAP))
     }
@@ -38,8 +38,8 @@ impl EnergyMeter {
         let mut packages = Vec::new();
         for entry in fs::read_dir(directory).ok()?.flatten() {
             let zone = entry.path();
-            // Parts of a package are zones of their own, and are in the package's figure. Some
-            // machines have each package a second time, by another way to its registers.
+            // Parts of a package have zones of their own, which the package's figure includes. Some
+            // machines list each package twice, once for each way to its registers.
             let again = entry.file_name().to_string_lossy().starts_with("intel-rapl-mmio");
             let name = text(zone.join("name")).unwrap_or_default();
             if again || !name.starts_with("package-") {
@@ -60,8 +60,8 @@ impl EnergyMeter {
         self.packages.iter().map(read).collect::<Option<_>>().map(EnergyReading)
     }
 
-    /// Returns the energy used between two readings, in µJ. A counter may have begun again once: at
-    /// 200 W that takes 20 minutes.
+    /// Returns the energy used between two readings, in µJ. Each counter may have restarted once in
+    /// between; at 200 W that takes 20 minutes.
     pub fn used_uj(&self, from: &EnergyReading, until: &EnergyReading) -> u64 {
         let pairs = self.packages.iter().zip(from.0.iter().zip(&until.0));
         pairs
@@ -99,7 +99,7 @@ mod tests {
         let meter = EnergyMeter::open_in(at).unwrap();
         let before = meter.read().unwrap();
         zone(at, "intel-rapl:0", "package-0", "150");
-        // It has begun again.
+        // The counter has restarted.
         zone(at, "intel-rapl:1", "package-1", "20");
         assert_eq!(meter.used_uj(&before, &meter.read().unwrap()), 50 + 30);
         assert_eq!(meter.used_uj(&before, &before), 0);
@@ -110,7 +110,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(EnergyMeter::open_in(dir.path()).is_none());
         assert!(EnergyMeter::open_in(&dir.path().join("missing")).is_none());
-        // One that this user may not read.
+        // This user may not read the second one.
         zone(dir.path(), "intel-rapl:0", "package-0", "100");
         fs::remove_file(dir.path().join("intel-rapl:0/energy_uj")).unwrap();
         assert!(EnergyMeter::open_in(dir.path()).is_none());

@@ -1,4 +1,4 @@
-//! What can fail below the NVMe protocol.
+//! Errors below the NVMe protocol.
 
 use std::io;
 

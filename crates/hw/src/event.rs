@@ -13,20 +13,21 @@ use super::futex::Futex;
 use super::kernel_time::timespec;
 use super::{HwError, Result};
 
-/// A counter that one side increments and the other takes. A signal before the wait is kept.
+/// A counter that one side increments and the other takes. A signal that precedes the wait is kept.
 ///
 /// A device in another process or in the kernel signals an eventfd. A device in this process needs
-/// none: a descriptor would use a number that the program may want, and a wait takes two system
-/// calls instead of one. It gets one when an event loop asks for it.
+/// none: the descriptor would take a number that the program may want, and a wait would make two
+/// system calls instead of one. An event gets a descriptor when an event loop asks for it.
 #[derive(Debug, Clone)]
 pub struct EventFd(Arc<Event>);
 
 #[derive(Debug)]
 struct Event {
-    /// Signals without a descriptor; `None`: every signal uses the descriptor.
+    /// Where signals go without a descriptor; `None` if every signal uses the descriptor.
     local: Option<Futex>,
     fd: OnceLock<Arc<OwnedFd>>,
-    /// The descriptor tells for itself when it is readable: nothing is taken from it.
+    /// The descriptor is level-triggered: it shows by itself when it is readable, and nothing is
+    /// read.
     is_level: bool,
 }
 
@@ -40,7 +41,8 @@ impl EventFd {
         })))
     }
 
-    /// An event that `fd` tells, such as an epoll instance: signalled as long as it is readable.
+    /// An event that `fd` signals, such as an epoll instance: signalled as long as `fd` is
+    /// readable.
     pub fn level(fd: Arc<OwnedFd>) -> Self {
         Self(Arc::new(Event { local: None, fd: OnceLock::from(fd), is_level: true }))
     }
@@ -51,7 +53,7 @@ impl EventFd {
         Self(Arc::new(Event { local, fd: OnceLock::new(), is_level: false }))
     }
 
-    /// The interrupt that a device in this process, or one that takes a descriptor, signals.
+    /// The interrupt to give to a device in this process, or to one that takes a descriptor.
     pub fn interrupt(&self) -> Interrupt {
         match (&self.0.local, self.0.fd.get()) {
             (None, Some(fd)) => Interrupt::EventFd(Arc::clone(fd)),
@@ -59,7 +61,7 @@ impl EventFd {
         }
     }
 
-    /// Creates the descriptor, for event loops, if there is none yet.
+    /// Creates the descriptor for event loops, unless it exists already.
     pub fn with_descriptor(&self) -> Result<&Self> {
         if self.0.fd.get().is_none() {
             // If another thread has made one meanwhile, that one is used.
@@ -95,8 +97,8 @@ impl EventFd {
         local || rung
     }
 
-    /// Waits until the counter is not zero, and takes it. False after `timeout_ns` without a
-    /// signal.
+    /// Waits until the counter is not zero, and takes it. Returns false if `timeout_ns` passes, or
+    /// a signal handler runs, before it is signalled.
     pub fn wait(&self, timeout_ns: u64) -> bool {
         if let Some(local) = &self.0.local {
             // Sleeps if there was no signal since the check; otherwise, or after a signal handler,
@@ -142,10 +144,10 @@ impl Signal for Event {
     }
 }
 
-/// For event loops: readable while the counter is not zero.
+/// Lets an event loop wait for the event: readable while the counter is not zero.
 impl AsFd for EventFd {
     /// # Panics
-    /// If it has no descriptor and none can be created; not after
+    /// Panics if the event has no descriptor and none can be created. This does not happen after
     /// [`with_descriptor`](Self::with_descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         if let Err(error) = self.with_descriptor() {

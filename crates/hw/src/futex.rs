@@ -6,7 +6,7 @@ use rustix::thread::futex;
 
 use super::kernel_time::timespec;
 
-/// The word. Within one process.
+/// A word that threads of one process sleep on.
 #[derive(Debug, Default)]
 pub struct Futex(AtomicU32);
 
@@ -36,8 +36,8 @@ impl Futex {
         let _ = futex::wake(&self.0, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
-    /// Sleeps while the word is `value`, for `timeout_ns` at most. May end early, for example by a
-    /// signal: the caller checks again.
+    /// Sleeps while the word is `value`, for `timeout_ns` at most. The sleep may end early, for
+    /// example by a signal, so the caller checks again.
     pub fn wait(&self, value: u32, timeout_ns: u64) {
         let timeout = timespec(timeout_ns);
         // Timed out, interrupted, or the word has changed: the caller checks the word in each case.

@@ -1,5 +1,5 @@
-//! A thread's I/O priority (`ioprio_set(2)`), which the kernel's I/O schedulers use, and here the
-//! choice of a queue's class.
+//! A thread's I/O priority (`ioprio_set(2)`). The kernel's I/O schedulers use it, and this project
+//! chooses a queue's class by it.
 
 #![expect(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub enum IoPriority {
 
 /// `IOPRIO_CLASS_SHIFT`.
 const CLASS_SHIFT: u32 = 13;
-/// `IOPRIO_WHO_PROCESS`, which with 0 is the calling thread.
+/// `IOPRIO_WHO_PROCESS`: with number 0 it means the calling thread.
 const WHO_PROCESS: libc::c_long = 1;
 /// The levels of a class: 0 to 7.
 const LEVELS: u16 = 8;
@@ -54,15 +54,15 @@ impl IoPriority {
     pub fn of_this_thread() -> Self {
         // SAFETY: takes two integers, and touches no memory of ours.
         let bits = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, 0) };
-        // A filter can forbid the call; with these arguments it fails for no other reason.
+        // A seccomp filter can forbid the call; with these arguments it fails for no other reason.
         u16::try_from(bits).map_or(Self::None, Self::of_bits)
     }
 
     /// Sets the priority of the calling thread.
     ///
     /// # Errors
-    /// If a capability is missing: real time and, on some kernels, idle require CAP_SYS_NICE or
-    /// CAP_SYS_ADMIN.
+    /// Fails if a capability is missing: real time and, on some kernels, idle require CAP_SYS_NICE
+    /// or CAP_SYS_ADMIN.
     pub fn set_for_this_thread(self) -> io::Result<()> {
         let bits = libc::c_long::from(self.bits());
         // SAFETY: takes three integers, and touches no memory of ours.

@@ -6,8 +6,8 @@
 //! and addresses, and of NVMe commands only how the kernel takes them (`uring`).
 //!
 //! # What it owns
-//! - Memory that a device may reach. A [`DmaBuf`] is a range of a [`DmaHeap`] and goes back to it
-//!   when it is dropped. Arenas outlive their users by reference count.
+//! - Memory that a device may reach. A [`DmaBuf`] is a range of a [`DmaHeap`], to which it
+//!   returns when it is dropped. Arenas outlive their users by reference count.
 //! - The mapping of a device's doorbells, and its interrupts.
 //! - The exclusive use of a controller by one driver: a [`Claim`].
 //!
@@ -48,9 +48,9 @@
 //! `pci` writes a record of each change before it makes it (`/run/meantime/pci/ADDRESS`, by rename,
 //! with pid, start time and boot). An unfinished record seen under the lock is abandoned, because a
 //! living process finishes its work under the lock. The disks are held exclusively until the
-//! kernel's driver is gone. Giving back is one procedure for unbind, drop, roll-back and repair,
-//! which can start from any point. It refuses while the group is open, because the kernel would
-//! block.
+//! kernel's driver is gone. Unbinding, drop, roll-back and repair share one procedure that returns
+//! a controller, which can start from any point. It refuses while the group is open, because the
+//! kernel would block.
 //!
 //! `pci::in_use` is called wherever a `file:` or `kernel:` device is opened for writing. It checks
 //! mounts of every visible mount namespace, swap, holders, the partitions, and the same for each

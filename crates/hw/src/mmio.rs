@@ -18,7 +18,7 @@ use meantime_nvme_spec::soft_port::{DoorbellCell, Doorbells, Parking, SoftPort};
 pub struct Doorbell {
     /// The cell that values are stored to: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    /// A cell that is not 0 when a new tail needs more than the store; `None`: never.
+    /// A cell that is not 0 when a store of a tail is not enough; `None` if the store always is.
     watched: Option<NonNull<DoorbellCell>>,
     more: More,
     /// Keeps every cell mapped.
@@ -33,7 +33,7 @@ pub trait Wake: Send + Sync {
 
 /// Writes a doorbell that is not memory. Slow: used only without an alternative.
 pub trait WriteDoorbell: Send + Sync {
-    /// Writes `value`; the controller sees it later.
+    /// Writes `value`. The controller may see it only after the call has returned.
     fn write(&self, value: u32);
 }
 
@@ -65,7 +65,7 @@ struct Shadowed {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// The cell that a shadowed doorbell watches: its store always needs more.
+/// The cell that a shadowed doorbell watches: its store is never enough.
 #[cfg(not(loom))]
 static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
@@ -118,13 +118,13 @@ impl Doorbell {
 
     /// A doorbell that is written by `message`.
     pub fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
-        // A cell that no device reads, and one that says that every store needs more.
+        // The first cell is read by no device; the second says that a store is never enough.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
         let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
         Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }
     }
 
-    /// The same doorbell behind its shadow. Register, shadow and EventIdx must be 0.
+    /// Puts the doorbell behind its shadow. Register, shadow and EventIdx must be 0.
     ///
     /// # Safety
     /// `shadow` and `event_idx` must be aligned and stay mapped, for atomic access, as long as

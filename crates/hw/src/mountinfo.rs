@@ -17,7 +17,7 @@ pub struct MountEntry {
     pub source: PathBuf,
 }
 
-/// Parses `text`, in its order: a mount over another comes after it. Skips invalid lines.
+/// Parses `text`, and keeps its order: a mount over another comes after it. Skips invalid lines.
 pub fn parse(text: &str) -> impl DoubleEndedIterator<Item = MountEntry> {
     text.lines().filter_map(|line| {
         let (front, back) = line.split_once(" - ")?;

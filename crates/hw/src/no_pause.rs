@@ -1,7 +1,7 @@
-//! `pause` where the processor has no such wait for every program: AArch64's WFET is optional, and
-//! ends at any event.
+//! Stands in for `pause` where the processor has no timed wait that every program can use:
+//! AArch64's WFET is optional, and ends at any event.
 
-/// There is none.
+/// An empty type: this machine has no such wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UserWait {}
 

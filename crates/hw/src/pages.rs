@@ -70,7 +70,7 @@ pub struct Pages {
     addr: NonNull<c_void>,
     len: usize,
     kind: PageKind,
-    /// The file that it maps, from offset 0; `None`: anonymous.
+    /// The mapped file, from offset 0; `None` if the memory is anonymous.
     file: Option<Arc<OwnedFd>>,
     /// Whether to unmap it on drop; a caller's memory is not unmapped.
     owned: bool,
@@ -85,8 +85,8 @@ impl Pages {
     /// Maps at least `bytes` (rounded up to 2 MiB), as `limits` requires.
     ///
     /// # Errors
-    /// [`HwError::Map`] if there is no memory, [`HwError::Lock`] (which names the limit) if locking
-    /// is refused.
+    /// Returns [`HwError::Map`] if there is no memory, or [`HwError::Lock`], which names the limit,
+    /// if locking is refused.
     pub fn map(bytes: usize, limits: &DmaLimits) -> Result<Self> {
         let len = bytes
             .checked_next_multiple_of(HUGE_PAGE)
@@ -95,9 +95,9 @@ impl Pages {
             Some(pages) => pages,
             None => Self::map_advised(len, limits.shared)?,
         };
-        // Not in a forked child: of a page that both processes have, the first to write gets a
-        // copy, and the device would go on with the other one. SAFETY: the range is our own
-        // mapping; the advice does not change its contents.
+        // A forked child must not share these pages: of a page that both processes have, the first
+        // to write gets a copy, and the device would go on with the other one. SAFETY: the range is
+        // our own mapping; the advice does not change its contents.
         let _ = unsafe { madvise(pages.addr.as_ptr(), len, Advice::LinuxDontFork) };
         if limits.lock {
             // SAFETY: the range is our own mapping.
@@ -117,8 +117,8 @@ impl Pages {
 
     fn map_huge(len: usize, shared: bool) -> Option<Self> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;
-        // MAP_HUGETLB reserves at once: if the pool is too small it fails here, not at the first
-        // access. (So does mapping a file of huge pages.)
+        // MAP_HUGETLB reserves at once, so a pool that is too small fails here, not at the first
+        // access. The same holds for mapping a file of huge pages.
         let (addr, file) = if shared {
             let flags = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             let file = file_of(len, flags).ok()?;

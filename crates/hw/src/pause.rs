@@ -1,6 +1,6 @@
-//! Timed waits in user mode, with the core in a lighter state than spinning: no system call, no
-//! context switch, and the other hardware thread of the core gets the execution units. Only some
-//! CPUs support it.
+//! Timed waits in user mode. The core is in a lighter state than spinning: the wait makes no system
+//! call and no context switch, and the other hardware thread of the core gets the execution units.
+//! Only some CPUs support it.
 //!
 //! - Intel: TPAUSE (WAITPKG; SDM vol. 2B, "TPAUSE", and vol. 3, IA32_UMWAIT_CONTROL).
 //! - AMD: MONITORX and MWAITX with its timer (APM vol. 3, "MONITORX", "MWAITX").
@@ -38,7 +38,7 @@ impl UserWait {
         Some(Self { instruction, ticks_per_ns: Clock::real().ticks_per_ns()? })
     }
 
-    /// Waits until the time stamp counter has reached `deadline_tsc`. Never returns before, unless
+    /// Waits until the time stamp counter has reached `deadline_tsc`. Never returns earlier, unless
     /// the counter restarts (suspend to memory).
     #[inline]
     pub(crate) fn pause_until(&self, deadline_tsc: u64) {
@@ -95,7 +95,7 @@ mod x86 {
         }
     }
 
-    /// Waits until the counter reaches `deadline_tsc`, or less.
+    /// Waits until the counter reaches `deadline_tsc`, or for less.
     #[inline(always)]
     pub(super) fn tpause(deadline_tsc: u64) {
         // SAFETY: called only if CPUID has WAITPKG, at any privilege level (SDM: no fault then,
@@ -113,7 +113,7 @@ mod x86 {
         }
     }
 
-    /// Waits for `ticks` of the counter, or less.
+    /// Waits for `ticks` of the counter, or for less.
     #[inline(always)]
     pub(super) fn mwaitx(ticks: u32) {
         // On its own cache line, so that only a store to that line can wake us early.

@@ -10,11 +10,11 @@ pub const CPU_DMA_LATENCY: &str = "/dev/cpu_dma_latency";
 /// The kernel's value when there is none: 2,000 s.
 const NO_LIMIT_US: i32 = 2_000_000_000;
 
-/// A limit, in force on every CPU until it is dropped: the kernel removes it when the file is
-/// closed, however the process ends.
+/// A limit that is in force on every CPU until it is dropped: the kernel removes it when the file
+/// is closed, however the process ends.
 ///
-/// With 0 an idle CPU enters no C-state with an exit latency; on most machines it polls. That costs
-/// power.
+/// With a limit of 0 an idle CPU enters no C-state with an exit latency. On most machines it then
+/// polls, which costs power.
 #[derive(Debug)]
 pub struct PmQos {
     _open: File,
@@ -25,8 +25,8 @@ impl PmQos {
     /// Limits the exit latency of every CPU's idle state to `latency_us`.
     ///
     /// # Errors
-    /// If there is no such file (a kernel without CPU idle management), or no permission to write
-    /// to it.
+    /// Fails if there is no such file (a kernel without CPU idle management), or if this process
+    /// may not write to it.
     pub fn hold(latency_us: i32) -> io::Result<Self> {
         Self::hold_by(Path::new(CPU_DMA_LATENCY), latency_us)
     }
@@ -34,7 +34,8 @@ impl PmQos {
     /// The limit in force, set by any process; `None` if there is none.
     ///
     /// # Errors
-    /// As [`PmQos::hold`].
+    /// Fails if there is no such file (a kernel without CPU idle management), or if this process
+    /// may not read it.
     pub fn in_force_us() -> io::Result<Option<i32>> {
         let mut bytes = [0; 4];
         File::open(CPU_DMA_LATENCY)?.read_exact(&mut bytes)?;

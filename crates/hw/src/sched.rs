@@ -1,8 +1,8 @@
 //! Scheduling classes: how the kernel shares a CPU between an I/O thread and competing threads.
 //!
-//! A polling thread looks like a CPU hog to the scheduler, which then prefers its competitors: of
-//! Le Moal's I/Os (Vault 2017) one in 5,000 was very late. A real-time class avoids that, as does,
-//! in part, a shorter slice.
+//! A polling thread looks like a CPU hog to the scheduler, which then prefers its competitors: one
+//! in 5,000 of Le Moal's I/Os (Vault 2017) was very late. A real-time class avoids that, and a
+//! shorter slice does so in part.
 
 #![expect(unsafe_code)]
 
@@ -265,13 +265,13 @@ impl SchedClass {
     /// The class in force for the calling thread.
     ///
     /// # Errors
-    /// If the kernel does not report it.
+    /// Fails if the kernel does not report it.
     pub fn of_this_thread() -> Result<InForce, SchedError> {
         SchedAttr::of_this_thread().map(InForce).map_err(SchedError::Unreadable)
     }
 
     /// Whether threads of this class run before all fair ones, so that a spinning one keeps them
-    /// from the CPU. (Except for 5 %: `sched_rt_runtime_us`, since Linux 6.12 the fair server.)
+    /// from the CPU, except for 5 % (`sched_rt_runtime_us`; since Linux 6.12 the fair server).
     pub fn is_real_time(self) -> bool {
         matches!(self, Self::RoundRobin(_) | Self::Fifo(_))
     }
@@ -281,8 +281,9 @@ impl SchedClass {
     /// class.
     ///
     /// # Errors
-    /// If permission or kernel support is missing: the error says which, with a remedy. A kernel
-    /// that accepts the request and ignores it is an error, too. The former class is then restored.
+    /// Fails if permission or kernel support is missing; the error says which, with a remedy. It
+    /// also fails if the kernel accepts the request and ignores it. The former class is then
+    /// restored.
     pub fn apply_to_this_thread(self) -> Result<SchedGuard, SchedError> {
         let before = SchedAttr::of_this_thread().map_err(SchedError::Unreadable)?;
         let attr = self.attr(&before).ok_or(SchedError::Range(self))?;
@@ -297,7 +298,8 @@ impl SchedClass {
         }
     }
 
-    /// The attributes for a thread with `before` in force; `None` out of the kernel's range.
+    /// The attributes for a thread with `before` in force; `None` if they are out of the kernel's
+    /// range.
     fn attr(self, before: &SchedAttr) -> Option<SchedAttr> {
         // Keeps the flag that children do not inherit the class, since not every process may clear
         // it. The other flags request other things.
@@ -335,7 +337,7 @@ impl SchedClass {
 #[must_use = "when it is dropped, the class is what it was"]
 pub struct SchedGuard {
     before: SchedAttr,
-    /// On another thread, the drop would set a class that the thread never had.
+    /// Not `Send`: on another thread, the drop would set a class that that thread never had.
     of_this_thread: PhantomData<*const ()>,
 }
 

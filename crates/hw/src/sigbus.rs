@@ -25,7 +25,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use super::event::EventFd;
 use super::{HwError, Result};
 
-/// The most mappings guarded at once: a device has one.
+/// The most mappings guarded at once; each device has one.
 pub const MAX_GUARDED: usize = 256;
 
 /// One guarded mapping. The handler reads it at any moment, so it consists of atomics. `start`
@@ -47,7 +47,7 @@ static SLOTS: [GuardedSlot; MAX_GUARDED] = [const {
     }
 }; MAX_GUARDED];
 
-/// Locked to claim and to free slots, never by the handler.
+/// Locked to claim and to free slots, but never by the handler.
 static CLAIM: Mutex<()> = Mutex::new(());
 
 /// The previous handler: its address (or SIG_DFL, SIG_IGN) and its flags.
@@ -70,7 +70,8 @@ pub struct Guard {
 /// at any moment until the guard is dropped.
 ///
 /// # Errors
-/// [`HwError::Os`] with more than [`MAX_GUARDED`] mappings, or if the handler cannot be installed.
+/// Returns [`HwError::Os`] with more than [`MAX_GUARDED`] mappings, or if the handler cannot be
+/// installed.
 pub unsafe fn guard(start: NonNull<c_void>, len: usize, event: Option<EventFd>) -> Result<Guard> {
     install()
         .map_err(|source| HwError::Os { what: "cannot install a handler for SIGBUS", source })?;
@@ -174,8 +175,8 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     pass_on(signal, code, info, context);
 }
 
-/// Whether `address` was in one of our mappings; the faulting access is then repeated, on ordinary
-/// memory.
+/// Whether `address` was in one of our mappings. If so, the faulting access is repeated, on
+/// ordinary memory.
 fn take_over(address: usize) -> bool {
     for slot in &SLOTS {
         let start = slot.start.load(Ordering::Acquire);
@@ -219,7 +220,7 @@ fn pass_on(signal: c_int, code: c_int, info: *mut libc::siginfo_t, context: *mut
                 action.sa_flags = 0;
                 let _ = sigaction(Some(&action));
             }
-            // A fault repeats when we return; a sent signal has to be sent again.
+            // A fault repeats when the handler returns; a sent signal has to be sent again.
             if code <= 0 {
                 // SAFETY: raising a signal has no requirements. It is blocked until this handler
                 // returns.

@@ -55,7 +55,7 @@ impl fmt::Display for SleepMethod {
     }
 }
 
-/// Sleeps by one method. Belongs to the thread that made it.
+/// Sleeps by one method. It belongs to the thread that made it.
 pub struct Sleeper(Box<dyn Fn(u64)>);
 
 impl Sleeper {
@@ -63,7 +63,7 @@ impl Sleeper {
     /// not support `method`.
     ///
     /// # Errors
-    /// If no eventfd can be created.
+    /// Fails if no eventfd can be created.
     pub fn new(method: SleepMethod) -> Result<Option<Self>> {
         tighten_timer_slack();
         Ok(Some(Self(match method {
@@ -91,15 +91,16 @@ impl Sleeper {
         })))
     }
 
-    /// Sleeps for `duration_ns`. May be late by the machine's wake cost; a signal ends it early:
-    /// the caller checks its queue and the clock after any wake-up.
+    /// Sleeps for `duration_ns`. The sleep may be longer by the machine's wake cost, and a signal
+    /// ends it early, so the caller checks its queue and the clock after any wake-up.
     pub fn sleep_ns(&self, duration_ns: u64) {
         (self.0)(duration_ns);
     }
 }
 
-/// Sleeps until one of `fds` is ready, at most for `timeout_ns`. Returns how many are; 0 also after
-/// a signal handler. The first call of a thread sets its timer slack to 1 ns.
+/// Sleeps until one of `fds` is ready, for at most `timeout_ns`. Returns the number of ready ones,
+/// which is 0 also after a signal handler has run. The first call of a thread sets its timer slack
+/// to 1 ns.
 pub fn sleep_until_ready(fds: &mut [PollFd<'_>], timeout_ns: Option<u64>) -> usize {
     tighten_timer_slack_once();
     // An error is taken as a wake-up: the caller checks the clock.

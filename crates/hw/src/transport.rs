@@ -19,7 +19,7 @@ pub use super::pages::DmaLimits;
 /// behind its transport, or the kernel.
 ///
 /// # Safety
-/// [`DmaHeap`](super::DmaHeap) relies on an implementation when it frees memory or gives it back to
+/// [`DmaHeap`](super::DmaHeap) relies on an implementation when it frees memory or returns it to
 /// callers:
 /// - The device touches only memory mapped by [`map_dma`](Self::map_dma), only after that call, and
 ///   only what a command, a queue or a register names.
@@ -92,17 +92,18 @@ pub unsafe trait DmaMap: Send + Sync {
 ///
 /// # Safety
 /// - CSTS.RDY = 0, read from [`read32`](Self::read32), means that the controller has stopped: it
-///   touches no memory until it is enabled again. Only the controller's own answer may be given, or
-///   all ones once it can touch nothing any more.
-/// - [`claim`](Self::claim) is always the same one for one device, and no other device's.
-/// - A [`Doorbell`] stays valid for as long as it is held, [`release`](Self::release) or not.
-/// - After a [`release`](Self::release) that gives the device up it reaches no memory.
+///   touches no memory until it is enabled again. An implementation returns only the controller's
+///   own answer, or all ones once the controller can touch nothing any more.
+/// - [`claim`](Self::claim) always returns the same claim for one device, and another for each
+///   other device.
+/// - A [`Doorbell`] stays valid for as long as it is held, even after [`release`](Self::release).
+/// - After a [`release`](Self::release) that gives the device up, the device reaches no memory.
 pub unsafe trait Transport: DmaMap {
     /// A description of the controller's address, for messages.
     fn describe(&self) -> String;
-    /// Reads a 32-bit register. All ones if the device is gone.
+    /// Reads a 32-bit register. Returns all ones if the device is gone.
     fn read32(&self, offset: u32) -> u32;
-    /// Reads a 64-bit register. All ones if the device is gone.
+    /// Reads a 64-bit register. Returns all ones if the device is gone.
     fn read64(&self, offset: u32) -> u64;
     /// The claim on the device.
     fn claim(&self) -> &Claim;
@@ -116,13 +117,14 @@ pub unsafe trait Transport: DmaMap {
     /// Writes a 64-bit register.
     ///
     /// # Safety
-    /// As for [`write32`](Self::write32).
+    /// The requirements of [`write32`](Self::write32) hold.
     unsafe fn write64(&self, offset: u32, value: u64);
     /// The doorbell whose register is at byte `offset` of BAR0.
     ///
     /// # Safety
-    /// As for [`write32`](Self::write32), whenever it is rung: the queue is the caller's, and each
-    /// command before the tail names memory that stays with the device until the command has ended.
+    /// The requirements of [`write32`](Self::write32) hold whenever the doorbell is rung: the queue
+    /// is the caller's, and each command before the tail names memory that stays with the device
+    /// until the command has ended.
     unsafe fn doorbell(&self, offset: u32) -> Result<Doorbell>;
     /// Number of interrupt vectors of the controller.
     fn vectors(&self) -> u16;
@@ -130,7 +132,7 @@ pub unsafe trait Transport: DmaMap {
     fn new_event(&self) -> Result<EventFd> {
         EventFd::new()
     }
-    /// Makes `vector` signal `event`, or nothing.
+    /// Makes `vector` signal `event`; `None` signals nothing.
     fn set_vector(&self, vector: u16, event: Option<&EventFd>) -> Result<()>;
     /// The clock of this device's times.
     fn clock(&self) -> Clock;
@@ -139,51 +141,53 @@ pub unsafe trait Transport: DmaMap {
     fn on_event(&self, handler: EventHandler) {
         drop(handler);
     }
-    /// Gives the device up: afterwards it accesses no memory, registers read all ones, stores to
+    /// Gives the device up. Afterwards it accesses no memory, registers read all ones, stores to
     /// doorbells have no effect, threads that wait for an interrupt are woken, and others can take
-    /// the device. Harmless if repeated. A transport without a device to release does nothing.
+    /// the device. Repeated calls are harmless. A transport without a device to release does
+    /// nothing.
     fn release(&self) {}
     /// What is wrong between this process and the controller, as far as the transport knows, and a
-    /// remedy; `None`: nothing, or it is a bus. Then a controller that does not do what it should
-    /// is not the device's fault alone.
+    /// remedy. `None` if nothing is wrong, or if only a bus is in between. Otherwise the device may
+    /// not be at fault if the controller does not work.
     fn trouble(&self) -> Option<String> {
         None
     }
-    /// The state of the device's thread; `None`: it has none, or that is not known. Not for the fast
-    /// path: it takes a cache line from that thread.
+    /// The state of the device's thread; `None` if it has none, or if the state is not known. Not
+    /// for the fast path: a read takes a cache line from that thread.
     fn heartbeat(&self) -> Option<Heartbeat> {
         None
     }
-    /// This thread has seen the device's stand still, on the same CPU: for a while that yields it
-    /// when it has nothing to do.
+    /// Tells the device that this thread has seen the device's thread stand still on the same CPU.
+    /// For a while, the device's thread then yields the CPU when it has nothing to do.
     fn share_cpu(&self) {}
-    /// What moves the entries of queue `qid`, if no device does that by itself.
+    /// Returns what moves the entries of queue `qid`, if the device does not do that by itself.
     fn progress(&self, qid: u16) -> Option<Arc<dyn Progress>> {
         let _ = qid;
         None
     }
-    /// Whether the device is a thread, usually on another core, that reads queues from memory itself.
+    /// Whether the device is a thread, usually on another core, that reads queues from memory
+    /// itself.
     fn is_read_by_core(&self) -> bool {
         false
     }
-    /// Whether a doorbell write costs more than a memory write, since it traps or is a message:
-    /// then shadow doorbells pay off.
+    /// Whether a doorbell write costs more than a memory write, because it traps or is a message.
+    /// Shadow doorbells then pay off.
     fn has_slow_doorbells(&self) -> bool {
         false
     }
 }
 
-/// A queue whose completions come by a socket: the thread that waits for them receives them.
+/// A queue whose completions arrive by a socket: the thread that waits for them receives them.
 pub trait Progress: Send + Sync {
     /// Sends what waits to be sent, receives what has come, and writes completion queue entries.
     /// Never blocks.
     fn progress(&self);
-    /// Blocks until something has come, at most for `timeout_ns`, and does as
+    /// Blocks until something has come, for at most `timeout_ns`, and then does the work of
     /// [`progress`](Self::progress). May return early.
     fn wait(&self, timeout_ns: u64);
 }
 
-/// Whether a driver uses a device: at most one at a time.
+/// Whether a driver uses a device; at most one does at a time.
 ///
 /// Only the driver in this crate takes and returns it.
 #[derive(Debug, Default)]
@@ -217,10 +221,10 @@ impl Claim {
 /// An event of a device outside of any command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceEvent {
-    /// The kernel wants the device back: it is about to be removed, or to get another driver. The
-    /// kernel waits until it is [released](Transport::release).
+    /// The kernel wants the device back, because it is about to be removed or to get another
+    /// driver. The kernel waits until the device is [released](Transport::release).
     Release,
-    /// It, or its bus, has reported an uncorrected error.
+    /// The device, or its bus, has reported an uncorrected error.
     Error,
     /// A doorbell was rung, but the device is gone.
     Lost,

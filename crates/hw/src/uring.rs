@@ -55,7 +55,7 @@ pub enum RingPoll {
     HybridMin,
 }
 
-/// Memory on which the kernel may do I/O. One for each open file.
+/// Memory on which the kernel may do I/O; there is one for each open file.
 #[derive(Debug, Default)]
 pub struct KernelMemory {
     regions: Mutex<Vec<Region>>,
@@ -119,9 +119,9 @@ unsafe impl DmaMap for KernelMemory {
 /// The operation of an I/O on the ring's file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UringOp {
-    /// Into memory.
+    /// Reads into memory.
     Read,
-    /// From memory; `dsync`: durable when complete.
+    /// Writes from memory.
     Write {
         /// Whether it is durable when complete.
         dsync: bool,
@@ -149,7 +149,7 @@ pub struct UringIo {
     pub bytes: u64,
     /// Memory address, for a read or write.
     pub data: Iova,
-    /// Its I/O priority; 0: the thread's.
+    /// Its I/O priority; 0 selects the thread's.
     pub ioprio: u16,
     /// The memory if it is scattered over pages; then `data` is unused.
     pub vectors: Option<Vectors>,
@@ -157,9 +157,9 @@ pub struct UringIo {
 
 /// The kernel's ring, by the size of its entries.
 enum Ring {
-    /// Of 64 and 16 bytes: what files and block devices take.
+    /// Entries of 64 and 16 bytes, which files and block devices take.
     Plain(IoUring),
-    /// Of 128 and 32 bytes: NVMe commands.
+    /// Entries of 128 and 32 bytes, which hold NVMe commands.
     Commands(IoUring<squeue::Entry128, cqueue::Entry32>),
 }
 
@@ -195,8 +195,8 @@ impl Ring {
     /// Stages `entry`; false if there is no room.
     ///
     /// # Safety
-    /// As for [`squeue::SubmissionQueue::push`]: what the entry points to is valid for as long as
-    /// the kernel uses it.
+    /// The requirements of [`squeue::SubmissionQueue::push`] hold: what the entry points to is
+    /// valid for as long as the kernel uses it.
     unsafe fn push(&mut self, entry: squeue::Entry) -> bool {
         match self {
             // SAFETY: the caller's promise.
@@ -207,7 +207,7 @@ impl Ring {
     }
 }
 
-/// An io_uring on one file. Belongs to one thread at a time.
+/// An io_uring on one file. It belongs to one thread at a time.
 pub struct Uring {
     ring: Ring,
     /// Kept open as long as the ring.
@@ -235,8 +235,8 @@ impl Uring {
     /// A ring for up to `entries` concurrent I/Os on `file`, with the memory of `memory`.
     ///
     /// # Errors
-    /// The kernel's error: it has no io_uring, does not support this kind, or may not register that
-    /// much memory (RLIMIT_MEMLOCK).
+    /// Returns the kernel's error if it has no io_uring, does not support this kind, or may not
+    /// register that much memory (RLIMIT_MEMLOCK).
     pub fn new(
         file: &Arc<OwnedFd>,
         memory: &Arc<KernelMemory>,
@@ -256,8 +256,8 @@ impl Uring {
     /// device.
     ///
     /// # Errors
-    /// The kernel's error: EINVAL before Linux 5.19, and for [`RingPoll::HybridMin`]; EOPNOTSUPP if
-    /// memory must be registered, before Linux 6.12.
+    /// Returns the kernel's error: EINVAL before Linux 5.19, and for [`RingPoll::HybridMin`];
+    /// EOPNOTSUPP if memory must be registered, before Linux 6.12.
     pub fn for_commands(
         file: &Arc<OwnedFd>,
         memory: &Arc<KernelMemory>,
@@ -319,8 +319,8 @@ impl Uring {
     /// Stages `io`; the next [`Uring::submit`] or [`Uring::wait`] submits it.
     ///
     /// # Errors
-    /// If the memory is not of this ring's heap, or cannot be registered, or the ring is full. The
-    /// kernel has then not seen `io`.
+    /// Fails if the memory is not of this ring's heap, if it cannot be registered, or if the ring
+    /// is full. The kernel has then not seen `io`.
     ///
     /// # Safety
     /// The memory of a read or write (`data`, or `vectors` and all that they lead to) is one live
@@ -349,11 +349,13 @@ impl Uring {
     /// negative errno.
     ///
     /// # Errors
-    /// As [`Uring::stage`].
+    /// Fails if the memory is not of this ring's heap, if it cannot be registered, or if the ring
+    /// is full or not [for commands](Self::for_commands). The kernel has then not seen `sqe`.
     ///
     /// # Safety
-    /// As for [`Uring::stage`]; and the controller transfers exactly `io.bytes` for `sqe`, which
-    /// vectors lead to, in the direction of `io.op`, or nothing if that is neither read nor write.
+    /// The requirements of [`Uring::stage`] hold. The controller transfers exactly `io.bytes` for
+    /// `sqe`, which vectors lead to, in the direction of `io.op`, or nothing if that is neither
+    /// read nor write.
     pub unsafe fn stage_command(&mut self, sqe: &Sqe, io: &UringIo) -> Result<()> {
         let data = match (io.op, io.vectors) {
             (UringOp::Read | UringOp::Write { .. }, Some(Vectors { first, count })) => Data {
@@ -379,7 +381,7 @@ impl Uring {
         self.staged(pushed)
     }
 
-    /// Counts an entry, if it found room.
+    /// Counts an entry as staged; an error if the ring had no room for it.
     fn staged(&mut self, pushed: bool) -> Result<()> {
         if !pushed {
             return Err(HwError::Os {
@@ -420,7 +422,7 @@ impl Uring {
         })
     }
 
-    /// [`Self::find`] for the data of `io`, whose region may be new.
+    /// Does what [`Self::find`] does for the data of `io`, whose region may be new.
     fn locate(&mut self, io: &UringIo) -> Result<(Option<u16>, *mut u8)> {
         if let Some(found) = self.find(io.data, io.bytes) {
             return Ok(found);
@@ -494,7 +496,7 @@ impl Uring {
     /// Submits everything staged to the kernel.
     ///
     /// # Errors
-    /// The kernel's error, unless it is transient.
+    /// Returns the kernel's error, unless it is transient.
     pub fn submit(&mut self) -> io::Result<()> {
         if self.ring.is_empty() {
             return Ok(());
@@ -524,7 +526,7 @@ impl Uring {
     /// that wait for this thread to enter it.
     ///
     /// # Errors
-    /// The kernel's error, unless it is transient.
+    /// Returns the kernel's error, unless it is transient.
     pub fn get_events(&mut self) -> io::Result<()> {
         let needed = self.poll != RingPoll::Interrupt || self.ring.has_task_work();
         if needed || !self.ring.is_empty() {
@@ -536,17 +538,17 @@ impl Uring {
     /// The former name of [`get_events`](Self::get_events).
     ///
     /// # Errors
-    /// Those of [`get_events`](Self::get_events).
+    /// Returns the kernel's error, unless it is transient.
     #[deprecated(note = "use `get_events`")]
     pub fn look(&mut self) -> io::Result<()> {
         self.get_events()
     }
 
     /// Submits staged I/Os, and waits for a completion, for `timeout` at most on a ring with
-    /// interrupts. (The kernel ends polling by the driver's own time-out.)
+    /// interrupts. On a polled ring, the kernel ends polling by the driver's own time-out.
     ///
     /// # Errors
-    /// The kernel's error, unless it is transient.
+    /// Returns the kernel's error, unless it is transient.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         if self.poll != RingPoll::Interrupt {
             return self.transient(|ring| ring.submit_and_wait(1));
@@ -613,7 +615,7 @@ fn interrupt_ring(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// A ring for NVMe commands, by the crate's builder, which knows no HYBRID_IOPOLL.
+/// Creates a ring for NVMe commands by the crate's builder, which has no HYBRID_IOPOLL.
 fn command_ring(
     entries: u32,
     poll: RingPoll,

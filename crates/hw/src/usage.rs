@@ -15,11 +15,11 @@ pub struct ThreadUsage {
     pub switches: u64,
     /// Page faults that required I/O.
     pub major_faults: u64,
-    /// Page faults that did not.
+    /// Page faults that required no I/O.
     pub minor_faults: u64,
 }
 
-/// The kernel's figures for the calling thread; all zeroes if it refuses.
+/// The kernel's figures for the calling thread; all zeroes if the call fails.
 pub(crate) fn of_thread() -> libc::rusage {
     // SAFETY: all zeroes is a valid `rusage`, which consists of integers; getrusage writes to
     // nothing else.

@@ -2,8 +2,8 @@
 //! its pages in such cells.
 //!
 //! A reader copies bytes out, and then checks the cell's generation, which the cache keeps. If the
-//! page changed meanwhile, the reader discards the copy. So a hit writes to no shared memory. A
-//! device or another thread may change the bytes during the copy; the reader discards such a copy.
+//! page changed meanwhile, the reader discards the copy. So a hit writes to no shared memory, and a
+//! device or another thread may change the bytes during the copy.
 
 #![expect(unsafe_code)]
 
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova};
 
-/// The page is being put in or taken out. Not an address of a page, which is a multiple of 4 KiB.
+/// The page is being put in or taken out. This is no page's address, since those are multiples of 4
+/// KiB.
 const BUSY: *mut u8 = std::ptr::without_provenance_mut(1);
 
 /// Flag in a page's address: a thread is writing to the page, so no other thread may take it out.
@@ -49,10 +50,10 @@ impl PageCell {
     /// Puts `page` into the cell.
     ///
     /// # Errors
-    /// The page, if there is one already, or if it is of another heap, or not of 4 KiB.
+    /// Returns the page if the cell is full, or if the page is of another heap or not of 4 KiB.
     pub fn put(&self, page: DmaBuf) -> Result<(), DmaBuf> {
         let fits = page.capacity() == DMA_PAGE && page.is_of(&self.heap);
-        // Acquire: after the emptying thread has read the address.
+        // Acquire: this comes after the emptying thread has read the address.
         let is_free = || {
             self.ptr
                 .compare_exchange(std::ptr::null_mut(), BUSY, Ordering::Acquire, Ordering::Relaxed)
@@ -62,7 +63,7 @@ impl PageCell {
             return Err(page);
         }
         self.iova.store(page.iova().0, Ordering::Relaxed);
-        // Release: with its address and its contents.
+        // Release: the page is published with its address and its contents.
         self.ptr.store(page.as_raw().as_ptr(), Ordering::Release);
         forget(page);
         Ok(())
@@ -87,11 +88,11 @@ impl PageCell {
         is_page(self.ptr.load(Ordering::Relaxed))
     }
 
-    /// Copies the page's bytes from `offset_bytes` on to `to`; false, without copying, if there is
-    /// no page. The caller checks whether they are consistent, and of the right page.
+    /// Copies the page's bytes from `offset_bytes` on to `to`. Returns false, without copying, if
+    /// there is no page. The caller checks whether the bytes are consistent, and of the right page.
     ///
     /// # Panics
-    /// If the range extends beyond the page.
+    /// Panics if the range extends beyond the page.
     #[inline]
     pub fn copy_out(&self, offset_bytes: usize, to: &mut [u8]) -> bool {
         assert!(
@@ -109,21 +110,22 @@ impl PageCell {
         true
     }
 
-    /// Writes `from` to the page, from byte `offset_bytes` on, while others may read it. False,
-    /// without writing, if there is no page, or if another thread is writing to it.
+    /// Writes `from` to the page, from byte `offset_bytes` on, while others may read it. Returns
+    /// false, without writing, if there is no page, or if another thread is writing to it.
     ///
     /// # Panics
-    /// If the range extends beyond the page.
+    /// Panics if the range extends beyond the page.
     pub fn copy_in(&self, offset_bytes: usize, from: &[u8]) -> bool {
         // SAFETY: as `write` promises; `from` is borrowed, and no part of a page in a cell, since
         // those have no other owner.
         self.write(offset_bytes, from.len(), |to| unsafe { copy_to_shared(from, to) })
     }
 
-    /// Writes `bytes` zeroes, as [`copy_in`](Self::copy_in).
+    /// Writes `bytes` zeroes to the page, from byte `offset_bytes` on, while others may read it.
+    /// Returns false, without writing, if there is no page, or if another thread is writing to it.
     ///
     /// # Panics
-    /// If the range extends beyond the page.
+    /// Panics if the range extends beyond the page.
     pub fn zero(&self, offset_bytes: usize, bytes: usize) -> bool {
         const ZEROES: [u8; DMA_PAGE] = [0; DMA_PAGE];
         assert!(bytes <= DMA_PAGE, "beyond the end of a page");
@@ -131,7 +133,8 @@ impl PageCell {
     }
 
     /// Calls `write` with an address to which `bytes` bytes may be written, though others may read
-    /// them.
+    /// them. Returns false, without the call, if there is no page, or if another thread is writing
+    /// to it.
     fn write(&self, offset_bytes: usize, bytes: usize, write: impl FnOnce(*mut u8)) -> bool {
         assert!(
             offset_bytes <= DMA_PAGE && bytes <= DMA_PAGE - offset_bytes,
@@ -165,8 +168,8 @@ impl std::fmt::Debug for PageCell {
     }
 }
 
-/// Forgets a page that lives on in a cell; only its reference to the heap is dropped, since the
-/// cell has one.
+/// Forgets a page that lives on in a cell. Only the page's reference to the heap is dropped, since
+/// the cell has one of its own.
 fn forget(page: DmaBuf) {
     let page = MaybeUninit::new(page);
     // SAFETY: the heap is moved out once and dropped; the rest has nothing to be dropped, and the
@@ -209,7 +212,8 @@ unsafe fn copy_to_shared(from: &[u8], to: *mut u8) {
 /// Copies by instructions that the compiler does not look into.
 ///
 /// # Safety
-/// As [`copy_shared`] and [`copy_to_shared`], for `len_bytes`.
+/// For `len_bytes` bytes, `from` meets the requirements of [`copy_shared`], and `to` those of
+/// [`copy_to_shared`].
 #[inline(always)]
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, len_bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -261,10 +265,10 @@ const SHORT_BYTES: usize = 256;
 #[repr(C, packed)]
 struct Word(u64);
 
-/// The same by volatile words.
+/// Copies a few bytes by volatile words, which is cheaper than starting `rep movsb`.
 ///
 /// # Safety
-/// As [`copy_shared`].
+/// `from` must be mapped and initialised for as many bytes as `to` has, and not overlap it.
 #[inline]
 unsafe fn copy_words(from: *const u8, to: &mut [u8]) {
     let mut words = to.chunks_exact_mut(8);

@@ -1,4 +1,4 @@
-//! What single files, links and directories of sysfs say.
+//! The contents of single files, links and directories of sysfs.
 
 use std::fs;
 use std::path::Path;

@@ -26,11 +26,11 @@ pub struct Bound {
 }
 
 /// Binds the controller at `address` to `vfio-pci`, and gives its node to the owner in `options`.
-/// If it is bound already, only sets the owner.
+/// If the controller is bound already, this only sets the owner.
 ///
 /// # Errors
-/// If it is in use, not alone in its IOMMU group, or the kernel refuses; the former state is then
-/// restored.
+/// Fails if the controller is in use or not alone in its IOMMU group, or if the kernel refuses. The
+/// former state is then restored.
 pub fn bind(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Bound, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;
@@ -76,7 +76,7 @@ fn adopt(
 /// the kernel chooses.
 ///
 /// # Errors
-/// If a process uses it through VFIO, or its driver does not take it back.
+/// Fails if a process uses the controller through VFIO, or if its driver does not take it back.
 pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<Returned, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;

@@ -44,8 +44,8 @@ pub(super) fn digits_after(name: &str, prefix: &str) -> bool {
 }
 
 /// The block device for a directory's name: `nvme0n1` → itself, and the hidden path `nvme0c1n1` of
-/// a controller in a subsystem with several → `nvme0n1`. (The first number may be the subsystem's,
-/// not the controller's.)
+/// a controller in a subsystem with several → `nvme0n1`. The first number may be the subsystem's,
+/// not the controller's.
 fn disk_name(name: &str) -> Option<String> {
     let (front, namespace) =
         name.rsplit_once('n').filter(|(front, _)| front.len() > "nvm".len())?;

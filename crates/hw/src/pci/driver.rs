@@ -1,4 +1,4 @@
-//! The driver of a function: which one it is, and waiting until it lets go.
+//! The driver of a function: which one it is, and waiting until it releases the function.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub(super) fn release(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError
     Err(not_with(sysfs, address, "no driver"))
 }
 
-/// The error that the driver is not the wanted one.
+/// The error when another driver than `wanted` has the device.
 pub(super) fn not_with(sysfs: &Sysfs, address: PciAddress, wanted: &str) -> PciError {
     if !sysfs.function(address).exists() {
         return PciError::Gone { address };

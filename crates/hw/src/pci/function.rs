@@ -33,7 +33,7 @@ pub struct NvmeFunction {
     pub driver: Option<String>,
     /// The only driver allowed to bind to it, if set.
     pub driver_override: Option<String>,
-    /// Its IOMMU group. `None`: no IOMMU is active.
+    /// Its IOMMU group; `None` if no IOMMU is active.
     pub group: Option<IommuGroup>,
     /// NUMA node.
     pub numa_node: Option<u32>,

@@ -38,7 +38,7 @@ pub struct GroupMember {
 const PCI_BRIDGE_CLASS: u16 = 0x0604;
 
 impl IommuGroup {
-    /// The group of a function. `None`: no IOMMU is active.
+    /// The group of a function; `None` if no IOMMU is active.
     pub fn of(sysfs: &Sysfs, address: PciAddress) -> Option<Self> {
         let link = sysfs.function(address).join("iommu_group");
         let group = link_name(&link)?.parse().ok()?;
@@ -71,7 +71,7 @@ impl fmt::Display for GroupMember {
 }
 
 impl GroupMember {
-    /// Whether its driver keeps the group from VFIO. (Drivers with `driver_managed_dma` do not.)
+    /// Whether its driver keeps the group from VFIO. Drivers with `driver_managed_dma` do not.
     pub fn is_in_the_way(&self) -> bool {
         match self.driver.as_deref() {
             None | Some("pci-stub" | "pcieport") => false,

@@ -13,13 +13,13 @@ use super::usage::{DiskUse, MadeOf, STACK_MAX, Snapshot, UseKind, is_busy, made_
 /// How long the kernel may hold a disk after its last use.
 const LET_GO: Duration = Duration::from_millis(300);
 
-/// Why no program may write to the file or block device `path`: how the kernel uses it, with a
-/// remedy. `None`: no use was found.
+/// Returns why no program may write to the file or block device `path`: how the kernel uses it, and
+/// a remedy; `None` if no use was found.
 ///
 /// Checks mounts (of every mount namespace that this process may see), swap, devices made of it,
-/// its partitions, and loop devices backed by the file. For a partition the whole disk is checked
-/// too, but not the other partitions; for a loop device, everything else backed by its file that is
-/// used itself.
+/// its partitions, and loop devices backed by the file. For a partition it also checks the whole
+/// disk, but not the other partitions. For a loop device it also checks other devices that its file
+/// backs, if these are in use themselves.
 pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     if meta.file_type().is_block_device() {
@@ -35,8 +35,8 @@ pub fn in_use(sysfs: &Sysfs, path: &Path) -> Option<String> {
 }
 
 /// The block device of the namespace whose generic character device (`/dev/ng0n1`) has the number
-/// `rdev`: `nvme0n1`. `None`: that number is no such device's. There may be no block device of that
-/// name, if the namespace's format is not one of the kernel's.
+/// `rdev`, such as `nvme0n1`; `None` if no such device has that number. If the kernel does not
+/// support the namespace's format, there may be no block device of that name.
 pub fn generic_disk(sysfs: &Sysfs, rdev: u64) -> Option<String> {
     let (major, minor) = (rustix::fs::major(rdev), rustix::fs::minor(rdev));
     let name = link_name(&sysfs.sys.join(format!("dev/char/{major}:{minor}")))?;
@@ -50,7 +50,7 @@ pub fn generic_disk(sysfs: &Sysfs, rdev: u64) -> Option<String> {
     is_generic.then(|| format!("nvme{instance}n{namespace}"))
 }
 
-/// The use of a block device, a partition of it, or, for a partition, of the whole.
+/// The use of a block device, of one of its partitions or, for a partition, of the whole disk.
 fn of_disk(sysfs: &Sysfs, name: &str, number: Option<DeviceNumber>) -> Option<String> {
     let uses = Uses { sysfs, snapshot: Snapshot::without_programs(sysfs) };
     let found = uses.of_device(name, number, 0);
@@ -65,7 +65,7 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
     if swap_paths(sysfs).iter().any(|path| same(Path::new(path))) {
         return Some("it is swap space: swapoff it first".to_owned());
     }
-    // Most files are not in use: reads every mount only if this one is.
+    // Reads every mount only if a device is made of this file, which is seldom so.
     let of_it = || made_of(sysfs).into_iter().filter(|made| made.is_of_file(meta));
     let made: Vec<_> = of_it().collect();
     let snapshot = (!made.is_empty()).then(|| Snapshot::without_programs(sysfs))?;
@@ -77,8 +77,8 @@ fn of_file(sysfs: &Sysfs, meta: &Metadata) -> Option<String> {
         let found = uses.of_device(&made.by, number_of(sysfs, &made.by), 0)?;
         Some(format!("it is the file of {}, and {}", made.by, in_words(&found)))
     });
-    // The kernel's cache of a loop device would not have what is written here, and could be written
-    // over it. (One that was made by a mount goes some time after that.)
+    // The kernel's cache of a loop device would not contain what is written here, and could
+    // overwrite it. A loop device made by a mount disappears some time after that mount.
     used.or_else(|| {
         sysfs.wait(LET_GO, || of_it().next().is_none());
         let by = of_it().next()?.by;
@@ -141,8 +141,8 @@ impl Uses<'_> {
         uses.into_iter().next().or_else(|| self.of_what_is_made(device, number, depth))
     }
 
-    /// The use of the disk that contains partition `name`, or of the file or device that backs loop
-    /// device `name`: the same bytes.
+    /// The use of what holds the same bytes: the disk that contains partition `name`, or the file
+    /// or device that backs loop device `name`.
     fn of_what_holds(&self, name: &str, depth: u32) -> Option<DiskUse> {
         if depth == STACK_MAX {
             return None;

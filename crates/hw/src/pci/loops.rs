@@ -48,7 +48,7 @@ pub(super) fn loop_file(node: &Path) -> io::Result<LoopFile> {
     if done != 0 {
         return Err(io::Error::last_os_error());
     }
-    // 0:0 is not a block device.
+    // 0:0 is no block device's number.
     let number = (rustix::fs::major(info.of_device), rustix::fs::minor(info.of_device));
     Ok(LoopFile { file: (info.device, info.inode), device: (number != (0, 0)).then_some(number) })
 }

@@ -1,9 +1,9 @@
-//! NVMe controllers on PCI as the kernel sees them (sysfs), and taking them from the kernel's
-//! driver for user space and back.
+//! NVMe controllers on PCI as the kernel sees them (sysfs), and how they move from the kernel's
+//! driver to user space and back.
 //!
 //! [`scan`] lists the controllers and their uses. [`bind`] hands a controller to `vfio-pci` until
 //! [`unbind`]; [`take`] does so for as long as the [`Taken`] lives. Each records a change before it
-//! makes it (`/run/meantime/pci/ADDRESS`), so that [`repair`] can give a controller back if the
+//! makes it (`/run/meantime/pci/ADDRESS`), so that [`repair`] can return a controller if the
 //! process that took it was killed at any point.
 //!
 //! Paths and files of sysfs: the kernel's Documentation/ABI/testing/sysfs-bus-pci,

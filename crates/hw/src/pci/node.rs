@@ -36,7 +36,7 @@ impl Nodes {
         Some(Self::in_group(sysfs, address, &IommuGroup::of(sysfs, address)?))
     }
 
-    /// The same for a function in `group`.
+    /// The paths of the nodes of a function in `group`.
     pub(crate) fn in_group(sysfs: &Sysfs, address: PciAddress, group: &IommuGroup) -> Self {
         let prefix = if group.no_iommu { "noiommu-" } else { "" };
         // Documentation/ABI/testing/sysfs-devices-vfio-dev; the node exists only with

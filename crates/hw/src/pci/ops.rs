@@ -21,7 +21,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Time limit of loading a module.
 const MODULE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A disk held exclusively: neither it nor its partitions can be mounted meanwhile.
+/// A disk held exclusively: neither it nor its partitions can be mounted until this is dropped.
 #[derive(Debug, Default)]
 pub struct Claim(#[allow(dead_code)] Option<File>);
 

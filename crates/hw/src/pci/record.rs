@@ -29,7 +29,7 @@ const RECORD_MAX_BYTES: u64 = 64 << 10;
 pub(super) enum Stage {
     Taking,
     Taken,
-    /// (As earlier versions wrote it.)
+    /// The name that earlier versions wrote.
     #[serde(rename = "giving-back")]
     Returning,
 }
@@ -54,13 +54,13 @@ pub struct Taker {
 pub(super) struct Record {
     pub address: PciAddress,
     pub stage: Stage,
-    /// The process that takes it or gives it back.
+    /// The process that takes the controller or returns it.
     pub process: ProcessId,
     pub boot_id: String,
     pub persistent: bool,
     pub former_driver: Option<String>,
     pub former_override: Option<String>,
-    /// The number of its block devices before.
+    /// The number of its block devices before it was taken.
     pub disks: u32,
     /// The node's new owner, and its former one.
     pub owner_uid: Option<u32>,
@@ -73,9 +73,9 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Whether no process will finish the work, or return a controller taken temporarily. Called
-    /// under the [`Lock`]: since work is also finished under it, a process that left it unfinished
-    /// has given up or died.
+    /// Whether no process will finish the work, or return a controller taken temporarily. The
+    /// caller holds the [`Lock`]: work is also finished under it, so a process that left it
+    /// unfinished has given up or died.
     pub(super) fn is_abandoned(&self, sysfs: &Sysfs) -> bool {
         match self.stage {
             Stage::Taking | Stage::Returning => true,
@@ -88,7 +88,7 @@ impl Record {
         self.persistent && self.stage == Stage::Taken
     }
 
-    /// Whether it was written since this boot, at which every device had its kernel driver.
+    /// Whether it was written since the machine booted; at boot every device had its kernel driver.
     pub(super) fn is_of_this_boot(&self, sysfs: &Sysfs) -> bool {
         self.boot_id == process::boot_id(sysfs)
     }
@@ -108,7 +108,7 @@ impl Record {
     /// The record of `address`, if there is one.
     ///
     /// # Errors
-    /// If it cannot be read or parsed.
+    /// Fails if it cannot be read or parsed.
     pub(super) fn read(sysfs: &Sysfs, address: PciAddress) -> Result<Option<Self>, PciError> {
         let path = dir(sysfs).join(address.to_string());
         let damaged = |what: String| PciError::Record { path: path.clone(), what };
@@ -182,8 +182,7 @@ pub(super) fn remove(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError>
     }
 }
 
-/// Keeps other processes of Meantime from taking or giving back at the same time, until it is
-/// dropped.
+/// Keeps other processes of Meantime from taking or returning a controller until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lock(#[allow(dead_code)] fs::File);
 

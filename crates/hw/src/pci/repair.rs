@@ -21,16 +21,16 @@ pub struct Repaired {
     pub outcome: Result<Returned, PciError>,
 }
 
-/// Returns every controller whose taker died, or that was left without a driver. Leaves
-/// controllers alone that are bound permanently or taken by a living process. Can be repeated;
-/// repaired ones are not found again.
+/// Returns every controller whose taker died, or that was left without a driver. Leaves controllers
+/// alone that are bound permanently or taken by a living process. The call can be repeated; it does
+/// not find repaired controllers again.
 ///
 /// # Errors
-/// If permission is missing.
+/// Fails if permission is missing.
 pub fn repair(sysfs: &Sysfs) -> Result<Vec<Repaired>, PciError> {
     let _lock = Lock::acquire(sysfs)?;
     for name in names(&record::dir(sysfs)).into_iter().filter(|name| name.starts_with('.')) {
-        // A temporary file whose record was never finished: it preceded any change.
+        // A temporary file is a record that was never finished; no change had been made.
         let _ = sysfs.ops().remove(&record::dir(sysfs).join(name));
     }
     let mut addresses = function::addresses(sysfs);

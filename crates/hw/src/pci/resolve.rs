@@ -15,7 +15,7 @@ use super::sysfs::{NVME_CLASS, Sysfs};
 /// `/dev/nvme0n1`, a partition, or a link to any of these.
 ///
 /// # Errors
-/// If it names none; the error lists the existing controllers.
+/// Fails if it names none; the error lists the existing controllers.
 pub fn resolve(sysfs: &Sysfs, text: &str) -> Result<PciAddress, PciError> {
     let text = text.strip_prefix("vfio:").unwrap_or(text);
     if let Ok(address) = text.parse() {

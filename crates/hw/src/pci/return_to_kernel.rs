@@ -13,8 +13,8 @@ use super::record::{self, Record, Stage};
 use super::sysfs::Sysfs;
 use super::usage::Snapshot;
 
-/// The kernel driver's time to recreate the namespaces' block devices, which it does after its
-/// probe: enabling the controller alone may take CAP.TO, 127.5 s at most, and usually takes less
+/// The time that the kernel's driver may take to recreate the namespaces' block devices after its
+/// probe. Enabling the controller alone may take CAP.TO, 127.5 s at most, and usually takes less
 /// than one.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(150);
 
@@ -34,13 +34,13 @@ pub struct Returned {
     pub driver: Option<String>,
     /// The kernel's block devices on it.
     pub disks: Vec<String>,
-    /// It was returned earlier; this call changed nothing.
+    /// Whether it was returned earlier, so that this call changed nothing.
     pub was_back: bool,
 }
 
-/// Returns it according to `record`, and removes the record. With `choose`, a device that had no
-/// driver gets the one that the kernel chooses. Can be repeated, from any point that an earlier
-/// attempt reached.
+/// Returns the controller according to `record`, and removes the record. With `choose`, a device
+/// that had no driver gets the one that the kernel chooses. The call can be repeated from any point
+/// that an earlier attempt reached.
 pub(super) fn return_to_kernel(
     sysfs: &Sysfs,
     mut record: Record,
@@ -55,7 +55,7 @@ pub(super) fn return_to_kernel(
     record.stage = Stage::Returning;
     record.process = super::process::ProcessId::own(sysfs);
     if let Err(error) = record.write(sysfs) {
-        // The device matters more, and the existing record suffices.
+        // Returning the device matters more, and the existing record suffices.
         tracing::warn!("{error}");
     }
 
@@ -167,8 +167,8 @@ fn restore_node(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     sysfs.ops().set_owner(node, *owner).map_err(failed)
 }
 
-/// Restores VFIO's parameter, unless another device needs it: then that device's record keeps the
-/// former value.
+/// Restores VFIO's parameter, unless another device needs it; in that case that device's record
+/// keeps the former value.
 fn restore_no_iommu(sysfs: &Sysfs, record: &Record) -> Result<(), PciError> {
     let Some(was) = &record.no_iommu_was else { return Ok(()) };
     let without =

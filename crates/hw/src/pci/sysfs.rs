@@ -89,7 +89,7 @@ impl Sysfs {
         })
     }
 
-    /// Waits until `done`, for `limit` at most. Returns whether it was.
+    /// Waits until `done` returns true, for `limit` at most. Returns whether it did.
     pub(super) fn wait(&self, limit: Duration, mut done: impl FnMut() -> bool) -> bool {
         let end = self.ops.now() + limit;
         let [mut pause, most] = LOOKS_APART;

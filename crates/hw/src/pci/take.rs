@@ -39,19 +39,19 @@ pub struct Taken {
     sysfs: Sysfs,
     address: PciAddress,
     nodes: Nodes,
-    /// The process that has to give it back; `None` if it was with `vfio-pci` before.
+    /// The process that has to return it; `None` if it was with `vfio-pci` before.
     taker_pid: Option<u32>,
 }
 
-/// Takes the controller at `address` from the kernel's driver. One that is with `vfio-pci` already
-/// stays there afterwards, and only requires access to its node.
+/// Takes the controller at `address` from the kernel's driver. A controller that is with `vfio-pci`
+/// already stays there afterwards, and taking it only requires access to its node.
 ///
 /// Every descriptor opened through [`node`](Taken::node) must be closed before the result is
 /// dropped.
 ///
 /// # Errors
-/// If it is in use, not alone in its IOMMU group, or the kernel refuses; the former state is then
-/// restored.
+/// Fails if the controller is in use or not alone in its IOMMU group, or if the kernel refuses. The
+/// former state is then restored.
 pub fn take(sysfs: &Sysfs, address: PciAddress, options: &TakeOptions) -> Result<Taken, PciError> {
     let taken = |nodes, taker_pid| Taken { sysfs: sysfs.clone(), address, nodes, taker_pid };
     if is_bound(sysfs, address)? {
@@ -97,8 +97,8 @@ impl Taken {
     /// Returns it to the kernel's driver, if it was taken; `None` if it was with `vfio-pci` before.
     ///
     /// # Errors
-    /// If the device is still open, or its driver does not take it back: [`repair`](super::repair)
-    /// tries again once this process has ended.
+    /// Fails if the device is still open, or if its driver does not take it back.
+    /// [`repair`](super::repair) tries again once this process has ended.
     pub fn return_to_kernel(mut self) -> Result<Option<Returned>, PciError> {
         self.end()
     }
@@ -112,7 +112,7 @@ impl Taken {
     /// The former name of [`return_to_kernel`](Self::return_to_kernel).
     ///
     /// # Errors
-    /// Those of [`return_to_kernel`](Self::return_to_kernel).
+    /// Fails if the device is still open, or if its driver does not take it back.
     #[deprecated(note = "use `return_to_kernel`")]
     pub fn give_back(self) -> Result<Option<Returned>, PciError> {
         self.return_to_kernel()
@@ -150,7 +150,7 @@ pub(super) fn function(sysfs: &Sysfs, address: PciAddress) -> Result<NvmeFunctio
     NvmeFunction::of(sysfs, address).ok_or_else(|| no_such(sysfs, address))
 }
 
-/// Takes it. First undoes an earlier process's unfinished work.
+/// Takes the controller, after undoing an earlier process's unfinished work.
 pub(super) fn take_locked(
     sysfs: &Sysfs,
     address: PciAddress,
@@ -164,8 +164,8 @@ pub(super) fn take_locked(
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
         } else if record.is_abandoned(sysfs) || record.is_permanent() {
-            // (A permanent record here means that it is no longer with vfio-pci: it was returned by
-            // hand.)
+            // A permanent record here means that the controller is no longer with vfio-pci: someone
+            // returned it by hand.
             return_to_kernel::return_to_kernel(sysfs, record, true)?;
         } else {
             return Err(PciError::TakenBy {
@@ -307,8 +307,8 @@ fn load_vfio(sysfs: &Sysfs) -> Result<(), PciError> {
             return Err(PciError::NoVfio { why });
         }
     }
-    // The module of containers. The kernel requests it itself when a container is opened, unless it
-    // only has iommufd: opening the device will show whether it works.
+    // This is the module of containers. The kernel requests it itself when a container is opened,
+    // unless it only has iommufd; opening the device will show whether that works.
     if !sysfs.sys.join("module/vfio_iommu_type1").exists() {
         let _ = sysfs.ops().load_module("vfio_iommu_type1");
     }

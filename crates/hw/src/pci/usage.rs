@@ -162,7 +162,7 @@ impl Snapshot {
         snapshot
     }
 
-    /// The same without files opened by programs.
+    /// A snapshot without the files that programs have open.
     pub(super) fn without_programs(sysfs: &Sysfs) -> Self {
         let mut snapshot = Self {
             mounts: Vec::new(),
@@ -175,7 +175,7 @@ impl Snapshot {
         snapshot.mounts.extend(mounts(sysfs, &sysfs.proc.join("self/mountinfo"), None));
         for pid in process::all(sysfs) {
             let dir = sysfs.proc.join(pid.to_string());
-            // Only root sees those of other users.
+            // Only root sees the namespaces of other users' processes.
             if let Some(namespace) = link_name(&dir.join("ns/mnt"))
                 && !namespaces.contains(&namespace)
             {
@@ -325,7 +325,7 @@ impl Snapshot {
 /// dropped.
 ///
 /// # Errors
-/// The disk that could not be claimed, and the reason.
+/// Returns the disk that could not be claimed, and the reason.
 pub(super) fn claim(
     sysfs: &Sysfs,
     disks: &[KernelDisk],

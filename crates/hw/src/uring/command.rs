@@ -1,5 +1,5 @@
-//! NVMe commands that the kernel's driver sends for us: the character device of a namespace
-//! (`/dev/ng0n1`) takes them by io_uring (`IORING_OP_URING_CMD`) and by ioctl.
+//! NVMe commands that the kernel's driver sends for this process: the character device of a
+//! namespace (`/dev/ng0n1`) takes them by io_uring (`IORING_OP_URING_CMD`) and by ioctl.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -16,7 +16,7 @@ const IOCTL_ID: u32 = (b'N' as u32) << 8 | 0x40;
 const IOCTL_ADMIN: u32 = number(0x41);
 /// `NVME_URING_CMD_IO` (Linux 5.19): a command for an I/O queue, with one buffer.
 pub(super) const IO: u32 = number(0x80);
-/// `NVME_URING_CMD_IO_VEC`: the same with an array of `struct iovec`.
+/// `NVME_URING_CMD_IO_VEC`: a command for an I/O queue, with an array of `struct iovec`.
 pub(super) const IO_VEC: u32 = number(0x81);
 
 /// `_IOWR('N', number, struct nvme_passthru_cmd)` (include/uapi/asm-generic/ioctl.h).
@@ -43,11 +43,11 @@ struct Passthrough {
     /// An address of this process.
     addr: u64,
     metadata_len: u32,
-    /// In bytes; for an array its length.
+    /// The length of the data in bytes; of an array, its number of elements.
     data_len: u32,
     /// CDW10 to CDW15.
     cdw10: [u32; 6],
-    /// 0: the driver's own.
+    /// 0 selects the driver's own time-out.
     timeout_ms: u32,
     result: u32,
 }
@@ -109,17 +109,17 @@ pub(super) fn entry(sqe: &Sqe, data: Data) -> squeue::Entry128 {
 /// The namespace identifier of a namespace's device.
 ///
 /// # Errors
-/// The kernel's; ENOTTY if `file` is no such device.
+/// Returns the kernel's error: ENOTTY if `file` is no such device.
 pub fn namespace_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: NVME_IOCTL_ID has no argument.
     let nsid = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ID as _) };
     u32::try_from(nsid).map_err(|_| io::Error::last_os_error())
 }
 
-/// What Identify returns (1.4 §5.15) for `cns`, one of a structure of 4,096 bytes.
+/// Returns what Identify (1.4 §5.15) reports for `cns`, which selects a structure of 4,096 bytes.
 ///
 /// # Errors
-/// The kernel's, or the controller's status.
+/// Returns the kernel's error, or the controller's status.
 pub fn identify<T: FromBytes + IntoBytes>(
     file: BorrowedFd<'_>,
     nsid: u32,

@@ -49,7 +49,7 @@ impl Vectors {
         self.events.len() as u16
     }
 
-    /// Makes `vector` signal `event`, or nothing.
+    /// Makes `vector` signal `event`; `None` signals nothing.
     pub(super) fn set(
         &mut self,
         device: BorrowedFd<'_>,
@@ -98,7 +98,7 @@ fn allocate(
         match enable(vectors)? {
             0 if at_once < count => return Ok(count),
             0 => return Ok(vectors),
-            // The kernel offers this many, and enabled none.
+            // The kernel offers this number, and has enabled none.
             fewer => vectors = fewer.min(vectors - 1),
         }
     }
@@ -106,7 +106,7 @@ fn allocate(
 }
 
 /// Makes the interrupt `index` (errors, or the kernel's request for the device) signal `event`. Not
-/// every device supports each.
+/// every device supports each of them.
 pub(super) fn listen(device: BorrowedFd<'_>, index: u32, event: &EventFd) -> bool {
     matches!(irq_info(device, index), Ok(IrqInfo { count: 1.., .. }))
         && matches!(set(device, index, 0, &[event.as_raw_fd()]), Ok(0))
@@ -118,7 +118,7 @@ fn irq_info(device: BorrowedFd<'_>, index: u32) -> io::Result<IrqInfo> {
     Ok(info)
 }
 
-/// Sets the eventfds that the interrupts from `start` on signal; −1: none.
+/// Sets the eventfds that the interrupts from `start` on signal; −1 stands for none.
 fn set(device: BorrowedFd<'_>, index: u32, start: u32, fds: &[i32]) -> io::Result<u32> {
     ioctl::bytes(device, uapi::DEVICE_SET_IRQS, &mut request(index, start, fds))
 }

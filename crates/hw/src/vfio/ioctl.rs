@@ -29,7 +29,7 @@ pub(super) fn plain(fd: BorrowedFd<'_>, ioctl: Plain, value: usize) -> io::Resul
 /// An ioctl on a structure that begins with its size, and may be followed by data.
 ///
 /// # Panics
-/// If the size exceeds the buffer: the kernel would write beyond it.
+/// Panics if the size exceeds the buffer: the kernel would write beyond it.
 pub(super) fn bytes(fd: BorrowedFd<'_>, ioctl: Sized, argument: &mut [u8]) -> io::Result<u32> {
     let size = argument.first_chunk::<4>().map(|size| u32::from_ne_bytes(*size) as usize);
     assert!(
@@ -41,7 +41,7 @@ pub(super) fn bytes(fd: BorrowedFd<'_>, ioctl: Sized, argument: &mut [u8]) -> io
     checked(unsafe { libc::ioctl(fd.as_raw_fd(), ioctl.0 as _, argument.as_mut_ptr()) })
 }
 
-/// [`bytes`] for a structure alone.
+/// Does what [`bytes`] does, for a structure alone.
 pub(super) fn structure<T: FromBytes + IntoBytes>(
     fd: BorrowedFd<'_>,
     ioctl: Sized,
@@ -50,7 +50,7 @@ pub(super) fn structure<T: FromBytes + IntoBytes>(
     bytes(fd, ioctl, argument.as_mut_bytes())
 }
 
-/// [`bytes`] for a query whose answer may be longer. Returns the whole answer.
+/// Does what [`bytes`] does, for a query whose answer may be longer. Returns the whole answer.
 pub(super) fn answer(fd: BorrowedFd<'_>, ioctl: Sized, question: &[u8]) -> io::Result<Vec<u8>> {
     let mut answer = question.to_vec();
     bytes(fd, ioctl, &mut answer)?;

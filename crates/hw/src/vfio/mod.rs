@@ -13,8 +13,8 @@
 //! - a thread that sleeps until the kernel wants the device back (`watch`).
 //!
 //! The kernel resets the function when its file is first opened, and again when it is closed,
-//! however the process ends: another reset here would only take 100 ms each time. The driver
-//! disables a device that cannot be reset before its use and after.
+//! however the process ends. Another reset here would only take 100 ms each time. If a device
+//! cannot be reset, the driver disables it before and after its use.
 //!
 //! 64-bit registers are accessed as two of 32 bits, the lower first (NVMe Base 1.4 §3.1 allows
 //! both): kernels before 6.11 split a `pread` of eight bytes anyhow, and some controllers accept
@@ -66,8 +66,8 @@ pub struct VfioOptions {
     /// than I/O queues is enough.
     pub max_vectors: u16,
     /// Whether VFIO's no-IOMMU mode was requested. **The device could then overwrite any memory of
-    /// the machine.** It is not supported: with this the error gives the reason instead of how to
-    /// get an IOMMU.
+    /// the machine.** The mode is not supported: with this option the error gives the reason,
+    /// instead of how to get an IOMMU.
     pub allow_no_iommu: bool,
 }
 
@@ -111,11 +111,11 @@ struct Open {
 }
 
 impl VfioTransport {
-    /// Opens the NVMe controller at `address`, which must be bound to vfio-pci. Resets it, switches
-    /// its memory and bus mastering on, and sets up its interrupt vectors.
+    /// Opens the NVMe controller at `address`, which must be bound to vfio-pci. Resets it, enables
+    /// its memory decoding and bus mastering, and sets up its interrupt vectors.
     ///
     /// # Errors
-    /// [`HwError::Vfio`], which gives the obstacle and a remedy.
+    /// Returns [`HwError::Vfio`], which gives the obstacle and a remedy.
     pub fn open(address: PciAddress, options: &VfioOptions) -> Result<Self> {
         let failed = |why| HwError::Vfio { address, why: Box::new(why) };
         let nodes = DeviceNodes::find(&Sysfs::default(), address, options.allow_no_iommu)
@@ -154,8 +154,8 @@ impl VfioTransport {
         Ok(Self { watch, shared, claim: Claim::new() })
     }
 
-    /// As [`VfioTransport::open`]. Drops `keeper`, which returns the device to the kernel's driver,
-    /// once the device was given up and all its descriptors are closed.
+    /// Holds `keeper`, and drops it once the device was given up and all its descriptors are
+    /// closed. Its drop returns the device to the kernel's driver.
     #[must_use]
     pub fn keeping(self, keeper: Box<dyn Any + Send + Sync>) -> Self {
         *self.shared.keeper() = Some(keeper);
@@ -211,7 +211,7 @@ impl Open {
     }
 }
 
-/// Switches memory decoding and bus mastering on, and INTx off, since MSI-X is used.
+/// Enables memory decoding and bus mastering, and disables INTx, since MSI-X is used.
 fn switch_on(fd: std::os::fd::BorrowedFd<'_>, config: &Region) -> VfioResult<()> {
     let failed = || VfioError::os("the configuration space cannot be accessed");
     let register = offset::COMMAND as u32;
@@ -241,7 +241,7 @@ impl Shared {
         self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the device up: see [`Transport::release`].
+    /// Gives the device up, as [`Transport::release`] describes.
     fn release(&self) {
         let mut state = self.lock();
         let Some(mut open) = state.take() else { return };

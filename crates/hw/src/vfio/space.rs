@@ -1,9 +1,9 @@
 //! The address space of devices: a container of type 1 with its group, or an I/O address space of
 //! IOMMUFD.
 //!
-//! Each device has its own, so that none can access another's buffers and addresses need no
-//! coordination. Only devices of one IOMMU group share one, since a group can only be in one
-//! container: then each has a *window* of it.
+//! Each device has an address space of its own, so that none can access another's buffers and
+//! addresses need no coordination. Only devices of one IOMMU group share one, since a group can
+//! only be in one container. Each of them then has a *window* of it.
 
 use std::ffi::CString;
 use std::fs::File;

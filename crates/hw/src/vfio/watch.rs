@@ -1,8 +1,8 @@
 //! A thread that waits for events of the device outside of any command: the kernel wants it back,
-//! the bus reports an error, a doorbell store has faulted.
+//! the bus reports an error, or a doorbell store has faulted.
 //!
-//! It exists because `device_del`, the removal of an SSD and `unbind` wait for the application even
-//! if that is idle.
+//! The thread exists because `device_del`, the removal of an SSD and `unbind` wait for the
+//! application, even if that is idle.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -84,7 +84,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stop.signal();
-        // The handler may have held the last reference to the device: then this is the thread
+        // The handler may hold the last reference to the device; in that case this is the thread
         // itself.
         let other =
             self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id());
@@ -162,7 +162,7 @@ mod tests {
         let release = Box::new(move || released.lock().unwrap().send(()).unwrap());
         let watch = Watch::start(events.clone(), release).unwrap();
         events.error.signal();
-        // Until the thread has received it: afterwards it is kept.
+        // Wait until the thread has received the first event; later ones are kept.
         while watch.sink.lock().waiting.is_empty() {
             std::thread::yield_now();
         }

@@ -136,7 +136,7 @@ mod tests {
         rustix::fs::ftruncate(&file, 0x1000).unwrap();
         bell.ring_tail(2);
         assert!(window.is_lost() && lost.take());
-        // And again, on every page.
+        // The same on every page, after the replacement.
         doorbell(&window, 0x1000).unwrap().ring_tail(3);
     }
 }

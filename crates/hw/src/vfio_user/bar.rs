@@ -1,4 +1,4 @@
-//! BAR0's doorbells that the server shares.
+//! The doorbells of BAR0 that the server shares.
 
 #![expect(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! One command and its reply at a time.
+//! A connection that carries one command and its reply at a time.
 //!
 //! After any error that leaves the position in the byte stream or the server's next message
-//! unclear, the connection is closed for good: later bytes are never taken for another answer.
+//! unclear, the connection is closed for good: no later byte is taken for an answer to another
+//! command.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -99,7 +100,7 @@ impl Connection {
         self.wire.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The server sent an invalid message: closes the connection.
+    /// Closes the connection because the server sent an invalid message. Returns the error.
     pub(super) fn protocol(&self, what: impl Into<String>) -> UserError {
         self.give_up(
             &self.lock(),
@@ -107,7 +108,7 @@ impl Connection {
         )
     }
 
-    /// The server's device cannot be used.
+    /// The error that the server's device cannot be used.
     pub(super) fn unusable(&self, what: impl Into<String>) -> UserError {
         UserError::Unusable { server: self.server.clone(), what: what.into() }
     }
@@ -220,7 +221,7 @@ impl Connection {
                      was due"
                 )));
             }
-            // First, since an error reply may end here, whatever was requested.
+            // This comes first, since an error reply may end here, whatever was requested.
             if flags.error() {
                 if rest > most {
                     return Err(protocol(format!(
@@ -241,7 +242,7 @@ impl Connection {
         }
     }
 
-    /// Answers a command of the server: it was given our memory to map, and requests it by message.
+    /// Declines a command of the server: it can map our memory, yet requests it by message.
     fn decline(
         &self,
         wire: &Wire,

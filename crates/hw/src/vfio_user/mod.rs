@@ -1,5 +1,5 @@
-//! The transport to a controller that another process serves over vfio-user (SPDK's target, QEMU's
-//! and our own software SSD).
+//! The transport to a controller that another process serves over vfio-user: SPDK's target, QEMU's,
+//! and this project's software SSD.
 //!
 //! Memory is shared by its file. Doorbells are stores where the server shares them, and otherwise
 //! messages, which is correct but slow. Registers use messages: they are slow on hardware too.
@@ -94,7 +94,7 @@ impl UserTransport {
     /// controller and prepares it for a driver.
     ///
     /// # Errors
-    /// [`HwError::VfioUser`], which gives the cause and a remedy.
+    /// Returns [`HwError::VfioUser`], which gives the cause and a remedy.
     pub fn connect(path: &Path, options: &UserOptions) -> Result<Self> {
         let path = if path.is_dir() { path.join("cntrl") } else { path.to_owned() };
         let timeout = Duration::from_nanos(options.timeout_ns);
@@ -105,10 +105,11 @@ impl UserTransport {
         Ok(Self::attach(Connection::new(socket, format!("vfio-user:{}", path.display()), timeout))?)
     }
 
-    /// As [`connect`](Self::connect), over a connected socket; messages call it `name`.
+    /// Resets the controller behind `stream`, a connected socket, and prepares it for a driver.
+    /// Messages call the server `name`.
     ///
     /// # Errors
-    /// [`HwError::VfioUser`].
+    /// Returns [`HwError::VfioUser`], which gives the cause and a remedy.
     pub fn over(stream: UnixStream, name: String, options: &UserOptions) -> Result<Self> {
         let socket = Socket::connected(OwnedFd::from(stream))
             .map_err(|errno| UserError::Socket { server: name.clone(), source: errno.into() })?;

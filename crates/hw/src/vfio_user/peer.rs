@@ -33,7 +33,7 @@ impl Peer {
         Self(pidfd)
     }
 
-    /// Whether it has ended, or does so within `wait`. False if unknown.
+    /// Whether it has ended, or ends within `wait`. Returns false if that is unknown.
     pub(super) fn has_ended(&self, wait: Duration) -> bool {
         self.0.as_ref().is_some_and(|pidfd| has_ended(pidfd.as_fd(), wait))
     }
@@ -52,14 +52,14 @@ fn pidfd_of(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     if credentials.pid == getpid().as_raw_pid() {
         return None;
     }
-    // Since Linux 6.5. Before, the process may have ended, and its number been reused, by the time
-    // it is opened.
+    // SO_PEERPIDFD exists since Linux 6.5. Before, the process may have ended, and its number been
+    // reused, by the time it is opened.
     if let Some(fd) = socket_option::<libc::c_int>(socket, libc::SO_PEERPIDFD).filter(|&fd| fd >= 0)
     {
         // SAFETY: the kernel has just opened it for us; only we know it.
         return Some(unsafe { OwnedFd::from_raw_fd(fd) });
     }
-    // 0: a process that is not visible from here.
+    // A number of 0 stands for a process that is not visible from here.
     let pid = Pid::from_raw(credentials.pid).filter(|_| credentials.pid > 0)?;
     pidfd_open(pid, PidfdFlags::empty()).ok()
 }
@@ -116,7 +116,7 @@ mod tests {
         let peer = Peer(Some(pidfd_open(pid, PidfdFlags::empty()).unwrap()));
         assert!(!peer.has_ended(Duration::ZERO));
         child.kill().unwrap();
-        // Before its parent has reaped it.
+        // The process has ended, but its parent has not reaped it yet.
         assert!(peer.has_ended(Duration::from_secs(60)));
         child.wait().unwrap();
         assert!(peer.has_ended(Duration::ZERO));

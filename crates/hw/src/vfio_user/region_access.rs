@@ -36,7 +36,7 @@ pub(super) fn read(
     }
 }
 
-/// Writes `bytes` to `offset` of region `region`; returns when the server has done it.
+/// Writes `bytes` to `offset` of region `region`. Returns when the server has stored them.
 pub(super) fn write(connection: &Connection, region: u32, offset: u64, bytes: &[u8]) -> Result<()> {
     let asked = access(region, offset, bytes.len());
     let reply =

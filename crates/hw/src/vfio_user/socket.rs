@@ -93,8 +93,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Fills `bytes`, and adds received descriptors to `fds`. `first`: a message begins here, so
-    /// the other side may also have closed the connection.
+    /// Fills `bytes`, and adds received descriptors to `fds`. `first` says that a message begins
+    /// here, so the other side may also have closed the connection.
     pub(super) fn receive(
         &self,
         bytes: &mut [u8],

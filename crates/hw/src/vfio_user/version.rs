@@ -15,8 +15,8 @@ use crate::pages::HUGE_PAGE;
 /// The longest text of capabilities that is parsed, in bytes.
 const MAX_TEXT_BYTES: usize = 64 << 10;
 
-/// Mappings of a server that names no limit. libvfio-user names none, and accepts fewer than the
-/// specification's 65,535.
+/// The number of mappings for a server that names no limit. libvfio-user names none, and accepts
+/// fewer than the specification's 65,535.
 const MODEST_MAX_DMA_MAPS: usize = 64;
 
 /// The server's limits.
@@ -28,8 +28,8 @@ pub(super) struct Limits {
     pub(super) max_dma_maps: usize,
 }
 
-/// Agrees on a version with the server. It comes first, and without delay: a server may do nothing
-/// else meanwhile.
+/// Agrees on a version with the server. This comes first, and without delay: a server may do
+/// nothing else meanwhile.
 pub(super) fn negotiate(connection: &Connection) -> Result<Limits> {
     let version = Version { major: VERSION_MAJOR.into(), minor: VERSION_MINOR.into() };
     let capabilities = json!({ "capabilities": {
