@@ -1,55 +1,58 @@
-//! Whether other threads want the CPU of a thread that spins: measured, never concluded from how
-//! many CPUs there are.
+//! Measures whether other threads want the CPU of a thread that spins. The number of CPUs plays no
+//! part in this.
 //!
-//! The kernel counts how long a thread could have run and did not (`schedstat`). For a thread that
-//! spins this says too little: what it keeps from running is only seen once it yields. So
-//! [`Crowd`] yields the CPU between two readings, seldom. If nobody waits, that takes less than a
-//! microsecond. The thread does not yield often: since Linux 6.18 each yield gives up what is left
-//! of a time slice, and a thread that yielded again and again was seen not to run for seconds.
+//! The kernel counts how long a thread was runnable but did not run (`schedstat`). For a thread
+//! that spins, this says too little: the threads that it keeps from running only show once it
+//! yields. So [`Crowd`] seldom yields the CPU, between two readings of that count. If no thread
+//! waits for the CPU, this takes less than a microsecond. The thread does not yield often: since
+//! Linux 6.18 each yield gives up the rest of a time slice, and a thread that yielded again and
+//! again was seen not to run for seconds.
 
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::sched_getcpu;
 
-/// A thread's CPU is short if the thread had to wait for it for more than this part of the time. A
-/// kernel thread that runs once in a while does not reach it.
+/// The CPU counts as short if the thread had to wait for it for more than this part of the time. A
+/// kernel thread that runs once in a while does not reach this.
 pub const SHORT: f32 = 0.1;
 
-/// Time between two looks of a thread that nobody disturbs, in ns: about a time slice.
+/// Time between two looks of a thread that no other disturbs, in ns: about a time slice.
 const EVERY_NS: u64 = 4_000_000;
-/// Who uses a yield for so long, in ns, spins. Kernel threads take less.
+/// A thread that uses a yield for this long, in ns, spins. Kernel threads take less.
 const LONG_NS: u64 = 500_000;
-/// How long a CPU stays crowded, in ns: at least; as many times what a yield has cost, since to
-/// find out that it still is crowded costs another; twice as long each time that it was; at most.
+/// How long a CPU counts as crowded, in ns: the least time. It is also at least [`PATIENCE`] times
+/// what the yield has cost, since finding out that the CPU is still crowded costs another yield.
+/// The time doubles with each look in a row that finds it crowded, up to [`LONGEST_NS`].
 const FIRST_NS: u64 = 20_000_000;
 const PATIENCE: u64 = 64;
 const LONGEST_NS: u64 = 2_000_000_000;
 
-/// What the kernel has counted of a thread since its start.
+/// What the kernel has counted for a thread since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Times {
-    /// For how long it ran, in ns; this is behind by up to a tick.
+    /// How long the thread ran, in ns; the kernel is behind by up to a tick.
     pub ran_ns: u64,
-    /// For how long it could have run and did not, in ns: others ran, or its control group had used
-    /// up its quota.
+    /// How long the thread was runnable but did not run, in ns: others ran, or its control group
+    /// had used up its quota.
     pub waited_ns: u64,
 }
 
 impl Times {
-    /// Of the calling thread; `None`: the kernel does not say. Takes a few µs, allocates nothing.
+    /// The times of the calling thread; `None` if the kernel does not report them. Takes a few µs,
+    /// and allocates nothing.
     pub fn of_this_thread() -> Option<Self> {
         Self::read(Path::new("/proc/thread-self/schedstat"))
     }
 
-    /// Of the thread with this folder in `/proc`.
+    /// The times of the thread with this folder in `/proc`.
     pub fn of_task(folder: &Path) -> Option<Self> {
         Self::read(&folder.join("schedstat"))
     }
 
     /// The first two figures (kernel documentation: `scheduler/sched-stats.rst`).
     fn read(path: &Path) -> Option<Self> {
-        // The file is not kept open: a program that this library is loaded into may close
+        // The file is not kept open: a program into which this library is loaded may close
         // descriptors that are not its own.
         let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let mut text = [0; 96];
@@ -60,10 +63,10 @@ impl Times {
     }
 }
 
-/// A thread's clock, its CPU, and how long it had waited for it, in ns.
+/// The time, a thread's CPU, and how long the thread had waited for a CPU, in ns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// When it was taken, in ns.
+    /// The time of the reading, in ns.
     pub at_ns: u64,
     /// The CPU that the thread was on.
     pub cpu: usize,
@@ -72,30 +75,32 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What is so now, by these clocks; `None`: the kernel does not say how long the thread waited.
+    /// Takes a reading by these clocks; `None` if the kernel does not report how long the thread
+    /// waited.
     pub fn take(now_ns: impl Fn() -> u64, waited_ns: fn() -> Option<u64>) -> Option<Self> {
         let waited_ns = waited_ns()?;
         Some(Self { at_ns: now_ns(), cpu: sched_getcpu(), waited_ns })
     }
 }
 
-/// Whether others want the CPU of a thread that would rather spin. On a CPU where nothing was seen
-/// yet it counts as the thread's own; the first look is due at once.
+/// Whether others want the CPU of a thread that would rather spin. A CPU counts as the thread's own
+/// until a look finds otherwise; the first look is due at once.
 #[derive(Debug, Clone, Default)]
 pub struct Crowd {
     /// The last look.
     last: Option<Reading>,
-    /// When the next one is due, in ns.
+    /// When the next look is due, in ns.
     next_ns: u64,
-    /// The last yield was used, but not for long.
+    /// Whether another thread used the last yield, but not for long.
     brief: bool,
-    /// Until when the CPU of the last look counts as crowded, in ns, and for how long then.
+    /// When the CPU of the last look ceases to count as crowded, in ns; and for how long it counted
+    /// so.
     until_ns: u64,
     patience_ns: u64,
 }
 
 impl Crowd {
-    /// Whether others want this CPU: spinning keeps it from them.
+    /// Whether others want this CPU, so that spinning keeps it from them.
     #[inline]
     pub fn is_crowded(&self, now_ns: u64, cpu: impl FnOnce() -> usize) -> bool {
         now_ns < self.until_ns && self.last.is_some_and(|last| last.cpu == cpu())
@@ -107,12 +112,13 @@ impl Crowd {
         now_ns >= self.next_ns
     }
 
-    /// Something kept the thread from running, perhaps another thread: the next look is due.
+    /// Makes the next look due: something kept the thread from running, perhaps another thread.
     pub fn look_soon(&mut self) {
         self.next_ns = 0;
     }
 
-    /// Looks: gives the CPU to those who wait for it, between two readings. False: there are none.
+    /// Looks: yields the CPU to the threads that wait for it, between two readings. Returns false
+    /// if `reading` returns `None`.
     pub fn yield_cpu(&mut self, reading: impl Fn() -> Option<Reading>) -> bool {
         let Some(before) = reading() else { return false };
         std::thread::yield_now();
@@ -127,25 +133,25 @@ impl Crowd {
         self.yield_cpu(reading)
     }
 
-    /// What the readings before and after a yield say.
+    /// Concludes whether the CPU is crowded from the readings before and after a yield.
     fn judge(&mut self, before: Reading, after: Reading) {
         let last = self.last.replace(after).filter(|last| last.cpu == after.cpu);
         if last.is_none() {
-            // Another CPU, other threads.
+            // The thread is on another CPU, which has other threads.
             (self.brief, self.until_ns, self.patience_ns) = (false, 0, 0);
         }
-        // It may have been moved away from who uses its former CPU now.
+        // If the scheduler moved the thread, its wait says nothing about the new CPU.
         let has_stayed = before.cpu == after.cpu;
         let used_ns = after.waited_ns.saturating_sub(before.waited_ns) * u64::from(has_stayed);
         let has_lost = last.is_some_and(|last| {
             let waited_ns = before.waited_ns.saturating_sub(last.waited_ns) as f32;
-            // Where it slept instead of spinning, its waits are those for a CPU to wake up.
+            // If it slept instead of spinning, it waited for the CPU after its wake-ups.
             last.at_ns >= self.until_ns
                 && waited_ns > SHORT * before.at_ns.saturating_sub(last.at_ns) as f32
         });
         let is_brief = used_ns > 0;
         self.next_ns = after.at_ns + if is_brief { 0 } else { EVERY_NS };
-        // One brief turn may be that of a thread that happened to be there.
+        // A single brief use of the yield may be by a thread that happened to be there.
         if has_lost || used_ns >= LONG_NS || is_brief && self.brief {
             let least_ns = FIRST_NS.max(PATIENCE.saturating_mul(used_ns));
             self.patience_ns = least_ns.max(2 * self.patience_ns).min(LONGEST_NS);
@@ -174,7 +180,8 @@ mod tests {
     }
 
     impl Thread {
-        /// It spins and waits for its CPU for so long, then yields to another for so long.
+        /// The thread spins and waits for its CPU for these times, then yields to another for
+        /// `used_ns`.
         fn pass(&mut self, spun_ns: u64, waited_ns: u64, used_ns: u64) -> bool {
             self.now_ns += spun_ns + waited_ns;
             self.waited_ns += waited_ns;
@@ -193,7 +200,8 @@ mod tests {
             self.crowd.is_crowded(self.now_ns, || self.cpu)
         }
 
-        /// It sleeps between its turns until its CPU counts as its own. Returns for how long.
+        /// The thread sleeps between its turns until its CPU counts as its own. Returns for how
+        /// long.
         fn nap(&mut self) -> u64 {
             let begun_ns = self.now_ns;
             while self.is_crowded() {
@@ -210,7 +218,7 @@ mod tests {
         let mut thread = Thread::default();
         assert!(!thread.is_crowded() && thread.crowd.is_due(0));
         for turn in 0..1_000 {
-            // A kernel thread every now and then: before a look, or just in it.
+            // A kernel thread runs every now and then: before a look, or just during it.
             let (waited_ns, used_ns) = ((turn % 3) * 100 * US, (turn % 2) * 60 * US);
             assert!(!thread.pass(4 * MS, waited_ns, used_ns), "{turn}");
             let soon = thread.crowd.is_due(thread.now_ns);
@@ -248,7 +256,7 @@ mod tests {
         let mut thread = Thread::default();
         let (mut napped_ns, mut cost_ns) = (Vec::new(), 0);
         while napped_ns.iter().sum::<u64>() < 10_000 * MS {
-            // Its neighbour takes a time slice.
+            // The neighbour takes a time slice.
             assert!(thread.pass(US, 0, 4 * MS));
             cost_ns += 4 * MS;
             napped_ns.push(thread.nap());
@@ -257,7 +265,7 @@ mod tests {
         assert!(napped_ns.windows(2).all(|pair| pair[1] >= pair[0]), "{napped_ns:?}");
         assert!(napped_ns.iter().all(|ns| *ns <= LONGEST_NS + MS));
         assert!(cost_ns < 40 * MS, "{cost_ns} ns of 10 s");
-        // How it waited while it slept does not count.
+        // Waits while the thread slept do not count.
         assert!(!thread.pass(US, 0, 0));
         assert!(thread.pass(US, 0, MS) && thread.nap() < 100 * MS, "the past is forgotten");
     }
@@ -268,7 +276,7 @@ mod tests {
         assert!(thread.pass(US, 0, MS));
         thread.cpu = 1;
         assert!(!thread.is_crowded() && thread.crowd.is_due(thread.now_ns));
-        // It was moved there after it had waited on the former one.
+        // The thread was moved there after it had waited on the former CPU.
         assert!(!thread.pass(4 * MS, 3 * MS, 0));
         let before = thread.reading();
         thread.cpu = 0;

@@ -2,12 +2,13 @@
 //!
 //! A program assumes that all descriptors are its own: it closes all from 3 on, or opens a file at
 //! number 5 (`exec 5>log`) because that is free. So a library that is loaded into it moves its own
-//! to the top of the range that the program's limit allows, and a set keeps their numbers. Closing one fails as if it were not open, and
-//! replacing one fails as if it were above the limit.
+//! to the top of the range that the program's limit allows, and a set keeps their numbers. An
+//! attempt to close one fails as if it were not open, and an attempt to replace one fails as if it
+//! were above the limit.
 //!
-//! The limit itself stays. Other threads would see a higher one, even briefly, and children being
-//! created would inherit it; and where soft and hard limit are equal it cannot be raised. The cost
-//! is that a program that uses its whole limit has fewer descriptors.
+//! The limit itself stays unchanged. Other threads would see a higher one, even briefly, and
+//! children being created would inherit it. If the soft limit equals the hard limit, it cannot be
+//! raised at all. The cost is that a program that uses its whole limit has fewer descriptors.
 
 #![expect(unsafe_code)]
 
@@ -17,22 +18,22 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use rustix::io::{Errno, Result, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
-/// The most descriptors of ours at a time.
+/// The most descriptors that the library can have at a time.
 const SLOTS_MAX: usize = 512;
 
 /// Higher numbers would need a large table in the kernel, which every fork copies up to the highest
 /// number.
 const TOP_MAX: u64 = 4096;
 
-/// Initially ours: this many numbers below the top, or a quarter of all if that is less.
+/// The numbers reserved at first: this many below the top, or a quarter of all if that is less.
 const ROOM: RawFd = 64;
 
-/// Our numbers, one in each slot, or [`FREE`]. A number can briefly be in two slots: its descriptor
-/// was closed, and the number is already in use again.
+/// The library's numbers, one in each slot, or [`FREE`]. A number can briefly be in two slots: its
+/// descriptor was closed, and the number is already in use again.
 static SLOTS: [AtomicI32; SLOTS_MAX] = [const { AtomicI32::new(FREE) }; SLOTS_MAX];
 const FREE: RawFd = -1;
 
-/// The lowest number ever used by us: most queries end here.
+/// The lowest number that the library has ever used: most queries end here.
 static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 
 /// Moves `fd` to a number out of the program's way, and adds it to the set. It is closed by execve.
@@ -40,7 +41,7 @@ static LOWEST: AtomicI32 = AtomicI32::new(RawFd::MAX);
 /// Afterwards only threads that run [our code](crate::thread::Ours) can close it.
 ///
 /// # Errors
-/// EMFILE: too many are open.
+/// Fails with EMFILE if the library or the process has too many open.
 pub fn move_to_high_fd(fd: OwnedFd) -> Result<OwnedFd> {
     move_up(|number| fcntl_dupfd_cloexec(&fd, number))
 }
@@ -103,7 +104,7 @@ fn claim(fd: RawFd) -> Result<()> {
     }
 }
 
-/// Whether `fd` is one of ours.
+/// Whether `fd` belongs to the library.
 #[inline]
 pub fn is_reserved(fd: RawFd) -> bool {
     fd >= LOWEST.load(Ordering::Relaxed) && in_slots(fd)
@@ -114,18 +115,18 @@ fn in_slots(fd: RawFd) -> bool {
     SLOTS.iter().any(|slot| slot.load(Ordering::Acquire) == fd)
 }
 
-/// The lowest number of ours from `first` on.
+/// The library's lowest number from `first` on.
 fn next_reserved(first: RawFd) -> Option<RawFd> {
     reserved_from(first).min()
 }
 
-/// The highest number of ours, unless it is below `first`.
+/// The library's highest number, unless it is below `first`.
 pub fn highest_from(first: RawFd) -> Option<RawFd> {
     reserved_from(first).max()
 }
 
-/// Calls `close` for all ranges between our descriptors, from `first` to `last`. Returns what it
-/// returned first that is not 0.
+/// Calls `close` for all ranges between the library's descriptors, from `first` to `last`. Returns
+/// the first result that is not 0.
 pub fn around_reserved(first: u32, last: u32, mut close: impl FnMut(u32, u32) -> i32) -> i32 {
     let mut from = first;
     while let Some(ours) = RawFd::try_from(from).ok().and_then(next_reserved) {
@@ -148,7 +149,7 @@ fn reserved_from(first: RawFd) -> impl Iterator<Item = RawFd> {
     SLOTS.iter().map(|slot| slot.load(Ordering::Acquire)).filter(move |&fd| fd >= first.max(0))
 }
 
-/// In a child being created: closes the descriptors that belong to the parent's library, so that no
+/// Closes the descriptors that belong to the parent's library, in a child being created, so that no
 /// child keeps the parent's device.
 ///
 /// # Safety
@@ -165,7 +166,7 @@ pub unsafe fn close_inherited() {
     }
 }
 
-/// Removes `fd`, which was closed by us, from the set.
+/// Removes `fd`, which the library has closed, from the set.
 pub fn closed(fd: RawFd) {
     for slot in &SLOTS {
         if slot.compare_exchange(fd, FREE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -1,9 +1,9 @@
-//! Whether this process has the library's threads and devices.
+//! Tells whether this process owns the library's threads and devices.
 //!
-//! A handler (`pthread_atfork`) recognises a child of `fork`, but not one of `_Fork` or a bare
-//! `clone`, which would wait for threads that it does not have. So the kernel zeroes one page in
-//! every child (MADV_WIPEONFORK): a word in it says that this process is the owner. (The child of a
-//! `vfork`, which borrows the memory, sees the page unchanged.)
+//! A handler (`pthread_atfork`) recognises a child of `fork`, but not one of `_Fork` or of a bare
+//! `clone`. Such a child would wait for threads that it does not have. So the kernel zeroes one
+//! page in every child (MADV_WIPEONFORK): a word in it says that this process is the owner. The
+//! child of a `vfork`, which borrows the memory, sees the page unchanged.
 
 #![expect(unsafe_code)]
 
@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 /// Makes this process the owner. One thread at a time may call it.
 ///
 /// # Errors
-/// No memory; or a kernel before 4.14, which has no MADV_WIPEONFORK.
+/// Fails if there is no memory, or if the kernel is older than 4.14, which has no MADV_WIPEONFORK.
 pub fn own() -> io::Result<()> {
     if OWNER.load(Ordering::Acquire).is_null() {
         OWNER.store(page()?.as_ptr(), Ordering::Release);
@@ -63,7 +63,7 @@ pub fn is_child() -> bool {
 mod tests {
     use super::*;
 
-    /// In a child by a bare `clone`: what `in_child` returns, as its exit status.
+    /// Runs `in_child` in a child made by a bare `clone`, and returns its exit status.
     fn clone(in_child: fn() -> i32) -> i32 {
         // SAFETY: the child makes no use of locks or memory that another thread may hold, and ends.
         unsafe {

@@ -7,8 +7,8 @@
 //! # What it promises
 //! - Threads from [`thread`] block all signals except those that a thread causes itself, so a
 //!   program's handlers, `sigwait` and `signalfd` see no difference.
-//! - [`descriptor`] gives a library that is loaded into a program (`meantime run`) numbers out of the
-//!   program's way.
+//! - [`descriptor`] gives a library that is loaded into a program (`meantime run`) numbers out of
+//!   the program's way.
 //! - [`fork`] says whether this process owns the threads and devices. It also detects a child that
 //!   was made without the C library's `fork`, by a word that the kernel zeroes (MADV_WIPEONFORK).
 //! - [`lock`] lists all locks of the project in the order in which they are taken. A thread waits

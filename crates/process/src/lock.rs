@@ -1,17 +1,18 @@
 //! Locks with one order in which they are taken.
 //!
 //! Each lock has a [`Rank`]. A thread waits for a lock only if all locks that it holds have lower
-//! ranks, so there is no deadlock. Debug assertions check this whenever a lock is taken, and a
-//! wrong order panics with both names: every test checks it. Without them these are the standard
-//! library's locks and nothing else.
+//! ranks, so there is no deadlock. With debug assertions this is checked whenever a lock is taken,
+//! and a wrong order panics with both names; so every test checks it. Without debug assertions
+//! these are the standard library's locks and nothing else.
 //!
-//! A `try_lock` does not wait, and is allowed whatever the thread holds. A wait for something other
-//! than a lock has a rank, too: [`wait_for`].
+//! A `try_lock` does not wait, so it is allowed whatever locks the thread holds. A wait for
+//! something other than a lock has a rank, too: [`wait_for`].
 //!
 //! Some locks are the standard library's own, outside of this order. The lists of open devices and
-//! of address spaces, and the page of metrics that is served, are taken before all ranks. Those of
-//! transports, of the lists of channels and of dropped tickets, of what a channel publishes, of
-//! wakers and of what `loom` models are taken after all ranks, and take none of them.
+//! of address spaces, and the page of metrics that is served, are taken before all ranks. The locks
+//! of transports, of the lists of channels and of dropped tickets, of what a channel publishes, of
+//! wakers, and of what `loom` models are taken after all ranks; while one is held, no ranked lock
+//! is taken.
 
 #[cfg(debug_assertions)]
 use std::cell::Cell;
@@ -46,9 +47,9 @@ ranks! {
     FileWriter,
     /// Taken for reading, once, to read a file's blocks; for writing to remove some.
     FileMapping,
-    /// (No lock.) Pages that a thread reads into the cache.
+    /// No lock: pages that a thread reads into the cache.
     PagesFilling,
-    /// (No lock.) Pages that writeback has taken, until their data are on the device.
+    /// No lock: pages that writeback has taken, until their data are on the device.
     PagesInFlight,
     /// The threads of a mount for writing.
     Threads,
@@ -64,8 +65,8 @@ ranks! {
     Checkpoint,
     /// The journal's commit leader.
     Committer,
-    /// (No lock.) Data that a transaction waits for. Writing it changes metadata, and takes the
-    /// spare channel.
+    /// No lock: data that a transaction waits for. Writing it changes metadata, and takes the spare
+    /// channel.
     OrderedData,
     /// Changes of metadata: one at a time.
     JournalOpen,
@@ -153,7 +154,7 @@ struct Held(
 #[cfg(debug_assertions)]
 impl RankCheck {
     /// # Panics
-    /// If the thread holds a lock of this rank or a higher one.
+    /// Panics if the thread holds a lock of this rank or a higher one.
     #[track_caller]
     fn check(self) {
         let held = HELD.get() >> self.0 as u8;
@@ -166,7 +167,7 @@ impl RankCheck {
     fn taken(self) -> Held {
         let bit = 1 << self.0 as u8;
         let before = HELD.replace(HELD.get() | bit);
-        // A `try_lock` beside another lock of the same rank: the other one clears the bit.
+        // For a `try_lock` beside another lock of the same rank, the other one clears the bit.
         Held(bit & !before)
     }
 }
@@ -201,7 +202,8 @@ impl RankCheck {
     }
 }
 
-/// Checks the order before a wait for something other than a lock, as for a lock of that rank.
+/// Checks the order before a wait for something other than a lock, as before taking a lock of
+/// `rank`.
 #[inline(always)]
 #[track_caller]
 pub fn wait_for(rank: Rank) {
@@ -248,7 +250,7 @@ impl<L> Ranked<L> {
         }
     }
 
-    /// The same for `try_lock`.
+    /// Wraps the result of `try_lock`; a success counts as holding the lock.
     #[inline(always)]
     fn try_guard<G>(&self, locked: TryLockResult<G>) -> TryLockResult<Guard<G>> {
         match locked {
@@ -267,7 +269,8 @@ impl<T> Mutex<T> {
         Self { rank: RankCheck::new(rank), inner: std::sync::Mutex::new(value) }
     }
 
-    /// As [`std::sync::Mutex::lock`].
+    /// Locks the mutex, and waits until no other thread holds it. The lock is poisoned if a thread
+    /// has panicked while it held it.
     #[inline(always)]
     #[track_caller]
     pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
@@ -275,18 +278,18 @@ impl<T> Mutex<T> {
         self.guard(self.inner.lock())
     }
 
-    /// As [`std::sync::Mutex::try_lock`].
+    /// Locks the mutex if no thread holds it, without waiting.
     #[inline(always)]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         self.try_guard(self.inner.try_lock())
     }
 
-    /// As [`std::sync::Mutex::is_poisoned`].
+    /// Whether a thread has panicked while it held the mutex.
     pub fn is_poisoned(&self) -> bool {
         self.inner.is_poisoned()
     }
 
-    /// As [`std::sync::Mutex::get_mut`].
+    /// Returns the value without locking, since no other reference exists.
     pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.inner.get_mut()
     }
@@ -298,7 +301,7 @@ impl<T> RwLock<T> {
         Self { rank: RankCheck::new(rank), inner: std::sync::RwLock::new(value) }
     }
 
-    /// As [`std::sync::RwLock::read`].
+    /// Locks for reading, and waits while a thread holds the lock for writing.
     #[inline(always)]
     #[track_caller]
     pub fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
@@ -306,7 +309,7 @@ impl<T> RwLock<T> {
         self.guard(self.inner.read())
     }
 
-    /// As [`std::sync::RwLock::write`].
+    /// Locks for writing, and waits until no other thread holds the lock.
     #[inline(always)]
     #[track_caller]
     pub fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
@@ -314,7 +317,7 @@ impl<T> RwLock<T> {
         self.guard(self.inner.write())
     }
 
-    /// As [`std::sync::RwLock::try_write`].
+    /// Locks for writing if no thread holds the lock, without waiting.
     #[inline(always)]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         self.try_guard(self.inner.try_write())
@@ -343,13 +346,13 @@ impl<L: fmt::Debug> fmt::Debug for Ranked<L> {
     }
 }
 
-/// [`std::sync::Condvar`]. (A thread that sleeps on it counts as holding the lock: it takes no
-/// other meanwhile.)
+/// [`std::sync::Condvar`]. A thread that sleeps on it counts as holding the lock: it takes no other
+/// meanwhile.
 #[derive(Default)]
 pub struct Condvar(std::sync::Condvar);
 
 impl Condvar {
-    /// As [`std::sync::Condvar::new`].
+    /// A condition variable on which no thread sleeps.
     pub const fn new() -> Self {
         Self(std::sync::Condvar::new())
     }
@@ -377,7 +380,7 @@ impl Condvar {
         Guard { inner: waited.unwrap_or_else(PoisonError::into_inner).0, held }
     }
 
-    /// As [`std::sync::Condvar::notify_all`].
+    /// Wakes all threads that sleep on this condition variable.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// Returns the processes that hold a `flock` on the file at `path`, in words: `process 12 (name)`.
-/// `None`: none is found; the system shows only those of the same PID namespace.
+/// Returns `None` if there is none; the system shows only processes of the same PID namespace.
 pub fn holders_of(path: &Path) -> Option<String> {
     let meta = fs::metadata(path).ok()?;
     let device = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
@@ -20,7 +20,7 @@ pub fn holders_of(path: &Path) -> Option<String> {
     (!names.is_empty()).then(|| format!("{process} {}", names.join(", ")))
 }
 
-/// Returns the name of a process, fit for a terminal; `None`: there is no such process.
+/// Returns the name of a process, fit for a terminal; `None` if there is no such process.
 pub fn name_of(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().replace(char::is_control, "?"))

@@ -14,13 +14,14 @@ thread_local! {
 
 /// Starts a thread called `name` that takes no signal sent to the process.
 ///
-/// A signal sent to a process goes to any thread that does not block it. That must not be our
-/// thread: the program may block the signal in all of its threads, to wait for it or to read it
-/// from a descriptor, and its handlers do not expect our thread. Signals for a thread's own faults
-/// stay unblocked: blocked, they would end the process without calling a handler.
+/// A signal sent to a process goes to any thread that does not block it. That must not be the
+/// library's thread: the program may block the signal in all of its threads, to wait for it or to
+/// read it from a descriptor, and its handlers do not expect a thread of the library. Signals for a
+/// thread's own faults stay unblocked: blocked, they would end the process without calling a
+/// handler.
 ///
 /// # Errors
-/// As [`Builder::spawn`].
+/// Returns the system's error if the thread cannot be started.
 pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
@@ -33,10 +34,10 @@ pub fn spawn<T: Send + 'static>(
     })
 }
 
-/// The same for a thread that ends before `scope` does.
+/// Starts such a thread, which ends before `scope` does.
 ///
 /// # Errors
-/// As [`Builder::spawn_scoped`].
+/// Returns the system's error if the thread cannot be started.
 pub fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
@@ -61,7 +62,7 @@ pub struct Ours {
 }
 
 impl Ours {
-    /// Starts now.
+    /// Marks the calling thread from now on.
     #[inline]
     pub fn enter() -> Self {
         Self { before: OURS.try_with(|ours| ours.replace(true)).unwrap_or(true) }
@@ -79,12 +80,12 @@ impl Drop for Ours {
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGBUS, libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
-/// The signal that interrupts: the kernel ignores it where nobody has asked for it, and programs
-/// hardly use it.
+/// The signal that interrupts. The kernel ignores it unless a handler is set, and programs hardly
+/// use it.
 const INTERRUPTING: libc::c_int = libc::SIGURG;
 
-/// Lets [`interrupt`] end system calls of this thread (EINTR) from now on. The process gets an empty
-/// handler for SIGURG, unless it has one.
+/// Lets [`interrupt`] end system calls of this thread (EINTR) from now on. The process gets an
+/// empty handler for SIGURG, unless it has one.
 pub fn allow_interrupts() {
     extern "C" fn nothing(_: libc::c_int) {}
     let mut set = MaybeUninit::uninit();
@@ -104,16 +105,16 @@ pub fn allow_interrupts() {
     }
 }
 
-/// Ends the system call in which `thread` is, if it is in one and has
-/// [allowed that](allow_interrupts).
+/// Ends the system call in which `thread` is, if it is in one and has [allowed
+/// that](allow_interrupts).
 pub fn interrupt<T>(thread: &JoinHandle<T>) {
     // SAFETY: a thread that was neither joined nor detached, as its handle shows.
     unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTING) };
 }
 
-/// Blocks all signals in this thread until it is dropped, but those that a thread causes itself.
+/// Blocks all signals in this thread until it is dropped, except those that a thread causes itself.
 ///
-/// So a handler cannot leave the code in between (`siglongjmp`), which may hold locks.
+/// A handler then cannot leave the code in between (`siglongjmp`), which may hold locks.
 pub struct NotSignalled {
     before: libc::sigset_t,
 }
@@ -125,7 +126,7 @@ impl std::fmt::Debug for NotSignalled {
 }
 
 impl NotSignalled {
-    /// Starts now.
+    /// Blocks the signals from now on.
     pub fn enter() -> Self {
         let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
         // SAFETY: a set is filled before it is used; with such a set the call cannot fail, and then
@@ -182,7 +183,7 @@ mod tests {
         let sleeper = spawn("a-thread", move || {
             allow_interrupts();
             ready.send(()).unwrap();
-            // SAFETY: no descriptor is meant. It sleeps until a signal.
+            // SAFETY: the call polls no descriptor. It sleeps until a signal.
             let slept = unsafe { libc::poll(std::ptr::null_mut(), 0, -1) };
             (slept, io::Error::last_os_error().raw_os_error())
         });
