@@ -1,4 +1,4 @@
-//! Waking a thread that may be about to sleep, from others.
+//! Wakes a thread that may be about to sleep, from other threads.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -9,8 +9,8 @@ use loom::sync::atomic::{AtomicBool, Ordering, fence};
 /// Tells one thread that there is something for it, and wakes it if it sleeps.
 ///
 /// Dekker's pattern: the sleeper stores `asleep`, executes a full fence and loads `raised`; the
-/// others store `raised`, execute a full fence and load `asleep`. Whichever fence is second sees the
-/// other's store: either the sleeper does not sleep, or it is signalled.
+/// others store `raised`, execute a full fence and load `asleep`. Whichever fence is second sees
+/// the other's store: either the sleeper does not sleep, or it is signalled.
 #[derive(Debug, Default)]
 pub struct Alert {
     raised: AtomicBool,
@@ -18,8 +18,8 @@ pub struct Alert {
 }
 
 impl Alert {
-    /// Tells the thread that there is something. Calls `signal`, which must end its sleep, or the
-    /// next one if that has not begun, only if the thread sleeps or is about to.
+    /// Tells the thread that there is something. Calls `signal` only if the thread sleeps or is
+    /// about to; `signal` must end that sleep, or the next one if it has not begun.
     pub fn raise(&self, signal: impl FnOnce()) {
         // A swap, not a store, which would hide what another thread has released by its own.
         self.raised.swap(true, Ordering::AcqRel);
@@ -35,7 +35,8 @@ impl Alert {
         self.raised.load(Ordering::Relaxed)
     }
 
-    /// Whether there was something. What the others stored before they told so is visible then.
+    /// Returns whether there was something. What the other threads stored before they said so is
+    /// then visible.
     #[inline(always)]
     pub fn take(&self) -> bool {
         self.is_raised() && self.raised.swap(false, Ordering::AcqRel)

@@ -4,7 +4,7 @@ use super::class::Class;
 
 /// I/Os per estimate. The second shortest of them is about their 5th percentile.
 const BLOCK: u8 = 32;
-/// I/Os for a first estimate.
+/// The number of I/Os for a first estimate.
 const FIRST: u8 = 4;
 /// After this many uninformative observations in a row an estimate is outdated.
 const BLIND: u8 = 64;
@@ -14,7 +14,7 @@ const BLIND: u8 = 64;
 pub(crate) enum Observation {
     /// The previous poll, just before, was empty.
     Exact(u64),
-    /// There was no look just before: it may have been complete for long.
+    /// There was no look just before, so it may have been complete for long.
     AtMost(u64),
 }
 
@@ -96,8 +96,8 @@ impl EarliestCompletion {
         }
     }
 
-    /// About one in twenty I/Os of `class` is complete sooner than this, in ns since it was
-    /// submitted; `None` if that is not known.
+    /// The time in ns since submission before which about one in twenty I/Os of `class` is
+    /// complete; `None` if it is not known.
     #[inline]
     pub(crate) fn estimate_ns(&self, class: Class) -> Option<u64> {
         self.0[class.index() % Class::COUNT].estimate_ns().map(u64::from)

@@ -23,7 +23,7 @@ pub trait Source {
     fn reap(&mut self) -> usize;
     /// Whether [`Source::reap`] would find a completion: one look, without side effects.
     fn has_completion(&self) -> bool;
-    /// Off the fast path: checks deadlines and resets. Returns the number of commands that ended.
+    /// Checks deadlines and resets, off the fast path. Returns the number of commands that ended.
     fn tick(&mut self, now_ns: u64) -> usize;
     /// The longest time between two ticks, in ns.
     fn tick_interval_ns(&self) -> u64;
@@ -31,22 +31,22 @@ pub trait Source {
     fn now_ns(&self) -> u64;
     /// Sleeps for `duration_ns`.
     fn sleep_ns(&self, duration_ns: u64);
-    /// Blocks until the queue's interrupt, at most for `timeout_ns`. An earlier interrupt counts.
+    /// Blocks until the queue's interrupt, for at most `timeout_ns`. An earlier interrupt counts.
     /// Returns false at once if the queue has no interrupt.
     fn wait_interrupt(&self, timeout_ns: u64) -> bool;
     /// CPU time that this thread has used, in ns; 0 if unknown.
     fn cpu_ns(&self) -> u64 {
         0
     }
-    /// If the device is a thread that last ran on the CPU of this one: a number that grows as long as
-    /// it runs. Off the fast path.
+    /// If the device is a thread that last ran on this thread's CPU, returns a number that grows as
+    /// long as that thread runs. Off the fast path.
     fn heartbeat_here(&self) -> Option<u64> {
         None
     }
-    /// Asks that thread to yield its CPU when it has nothing to do, for a while.
+    /// Asks the device's thread to yield its CPU when it has nothing to do, for a while.
     fn share_cpu(&self) {}
-    /// Called when a wait by `plan` begins, which spins for at most `spin_budget_ns`. For sources
-    /// that simulate time.
+    /// Called when a wait by `plan` begins, which spins for at most `spin_budget_ns`. It is meant
+    /// for sources that simulate time.
     #[inline(always)]
     fn begin_wait(&mut self, plan: &WaitPlan, spin_budget_ns: u64) {
         let _ = (plan, spin_budget_ns);
@@ -138,7 +138,7 @@ pub enum WaitPlan {
     /// Sleep for this many ns, then spin.
     Sleep(u64),
     /// Sleep as planned for an I/O submitted at `since_ns`, and spin between the sleeps. On a queue
-    /// with an interrupt that ends a sleep too.
+    /// with an interrupt, the interrupt ends a sleep too.
     Planned {
         /// The sleeps.
         plan: Plan,
@@ -154,16 +154,16 @@ pub struct Wake {
     pub slept_ns: u64,
     /// How late the thread ran again, in ns.
     pub late_ns: u64,
-    /// The CPU time charged for it, in ns; 0 if not measured, which is a system call.
+    /// The CPU time charged for it, in ns; 0 if it was not measured, which takes a system call.
     pub cpu_ns: u64,
 }
 
-/// What a thread that waits on several queues did just before a look, if not looking.
+/// What a thread that waits on several queues did just before a look, other than looking.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OffQueue {
-    /// When it was back, in ns.
+    /// When the thread was back, in ns.
     pub back_ns: u64,
-    /// What it did.
+    /// Why the thread did not look.
     pub why: Why,
 }
 
@@ -179,7 +179,7 @@ pub enum Why {
 /// Number of sleeps recorded per wait.
 const WAKES: usize = 2;
 
-/// Less than this is left of a sleep: it is over, in ns.
+/// A sleep with less than this left, in ns, is over.
 const SHORTEST_SLEEP_NS: u64 = 100;
 
 /// The CPU time of a planned sleep is measured this often, in ns.
@@ -194,24 +194,24 @@ pub struct Waited {
     /// Whether the completion was there at the end of a sleep.
     pub overslept: bool,
     /// A time at which a poll was empty, in ns of the source's clock: before the completion was
-    /// found while spinning, or before the last planned sleep; 0: unknown.
+    /// found while spinning, or before the last planned sleep; 0 if unknown.
     pub last_empty_poll_ns: u64,
     /// Whether the completion came while the thread was blocked for the interrupt.
     pub blocked: bool,
-    /// Whether the interrupt ended the last planned sleep; the CPU time charged for that, in ns, 0 if
-    /// not measured.
+    /// Whether the interrupt ended the last planned sleep; and the CPU time charged for that sleep,
+    /// in ns, 0 if it was not measured.
     pub cut_short: bool,
     pub(crate) cut_short_cpu_ns: u64,
-    /// Latest time at which the completion was found if the thread was not interrupted since, in ns
-    /// of the source's clock; 0: it may have been there for long.
+    /// The latest time at which the completion was found, provided that the thread has run since,
+    /// in ns of the source's clock; 0 if the completion may have been there for long.
     exact_until_ns: u64,
     /// The first planned sleeps; not used by [`WaitPlan::Sleep`].
     wakes: [Wake; WAKES],
     wake_count: u8,
 }
 
-/// Two rounds of looks that take this much longer than four of the shortest were disturbed: the
-/// thread was preempted, or its virtual CPU was.
+/// If two rounds of looks take longer than four of the shortest by this much, in ns, they were
+/// disturbed: the thread was preempted, or its virtual CPU was.
 const DISTURBED_NS: u64 = 5_000;
 
 impl Waited {
@@ -247,7 +247,7 @@ impl Waited {
     }
 }
 
-/// The wait state of one queue. Belongs to the queue's thread.
+/// The wait state of one queue. It belongs to the queue's thread.
 #[derive(Debug, Clone)]
 pub struct Gap {
     spin_budget_ns: u64,
@@ -255,7 +255,8 @@ pub struct Gap {
     counters: GapCounters,
     /// The shortest round of looks between two readings of the clock.
     round_ns: u64,
-    /// Of looks from outside: the last two readings of the clock after empty polls; 0: none.
+    /// For looks from outside, the last two readings of the clock after empty polls; 0 if there is
+    /// none.
     empty_poll_ns: [u64; 2],
     watchdog: DeviceWatchdog,
     /// When the CPU time of a sleep was last measured, in ns.
@@ -396,8 +397,8 @@ impl Gap {
         self.waited.exact_until_ns = before_ns.saturating_add(rounds_ns);
     }
 
-    /// Sleeps for `left_ns` from `now_ns` on, or until the queue's interrupt, if it has one. Returns
-    /// when the thread ran again.
+    /// Sleeps for `left_ns` from `now_ns` on, or until the queue's interrupt, if it has one.
+    /// Returns when the thread ran again.
     fn sleep_until(&mut self, source: &mut impl Source, now_ns: u64, left_ns: u64) -> u64 {
         let takes_cpu = now_ns.saturating_sub(self.cpu_taken_ns) >= CPU_SAMPLE_NS;
         self.counters.sleeps += 1;
@@ -453,7 +454,8 @@ impl Gap {
         }
     }
 
-    /// Notes a look from outside that found a completion. `slept_ns`: the sleep that a rule chose.
+    /// Notes a look from outside that found a completion. `slept_ns` is the sleep that a rule
+    /// chose.
     #[inline]
     pub(crate) fn found_by_a_look(&mut self, off_queue: Option<OffQueue>, slept_ns: u64) {
         let [before_ns, last_ns] = std::mem::take(&mut self.empty_poll_ns);
@@ -506,7 +508,7 @@ impl Gap {
 
     #[inline(always)]
     fn spin(&mut self, source: &mut impl Source) -> usize {
-        // The clock is not read at first: a fast device is done before that.
+        // The loop does not read the clock at first: a fast device is done before that.
         for look in 0..SPINS_PER_CLOCK {
             let ended = source.reap();
             if ended > 0 {
@@ -550,9 +552,9 @@ impl Gap {
         self.wait_blocked(source, Some(start_ns))
     }
 
-    /// Waits without using the CPU, in the order of ARCHITECTURE.md §5: look, then block, then look
+    /// Waits without using the CPU, in the order of ARCHITECTURE.md §5: it looks, blocks, and looks
     /// again. Without an interrupt it naps, never for more than a small part of the time since
-    /// `since_ns`; `None`: since now.
+    /// `since_ns`, or since now if that is `None`.
     #[inline(never)]
     fn wait_blocked(&mut self, source: &mut impl Source, since_ns: Option<u64>) -> usize {
         let mut since_ns = since_ns;
@@ -571,8 +573,8 @@ impl Gap {
                 let nap_ns = (passed_ns / NAP_SHARE).clamp(1_000, LONGEST_NAP_NS);
                 source.sleep_ns(nap_ns.min(timeout_ns));
             }
-            // Reaps first: a tick checks deadlines, and must not find a command overdue that has
-            // completed.
+            // Reaping comes first: a tick checks deadlines, and must not find a command overdue
+            // that has completed.
             let mut ended = source.reap();
             if ended == 0 {
                 let now_ns = source.now_ns();

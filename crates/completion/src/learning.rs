@@ -24,7 +24,7 @@ pub struct Flight {
     pub waited: bool,
 }
 
-/// What a thread's channel has learned of its device. Belongs to the channel.
+/// What a thread's channel has learned of its device. It belongs to the channel.
 #[derive(Debug, Default)]
 pub(crate) struct Learning {
     mean: HalfMean,
@@ -33,16 +33,16 @@ pub(crate) struct Learning {
     /// Whether there is a queue with an interrupt, and whether all other waits only spin.
     can_interrupt: bool,
     only_spins: bool,
-    /// Of `adaptive`: how to wait now, for a goal of latency; and what was learned, once it was
-    /// needed. Before that such a goal polls.
+    /// For `adaptive`: how to wait now for a goal of latency; and what was learned, once that was
+    /// needed. Before, such a goal polls.
     choice: WayChoice,
     adaptive: Option<Box<Adaptive>>,
     earliest: EarliestCompletion,
 }
 
 impl Learning {
-    /// Creates it without observations. `costs` are the costs of sleeping; `None`: those of this
-    /// machine, measured when a policy needs them.
+    /// Creates it without observations. `costs` are the costs of sleeping; `None` stands for those
+    /// of this machine, measured when a policy needs them.
     pub(crate) fn new(costs: Option<SleepCosts>) -> Self {
         Self { costs, ..Self::default() }
     }
@@ -75,12 +75,13 @@ impl Learning {
         match goal {
             Goal::Latency(_) if self.adaptive.is_none() => Mode::Poll,
             Goal::Latency(_) => self.choice.mode(),
-            // A plan alone holds it, and may end its sleeps by interrupt.
+            // Only a plan holds these goals; it may end its sleeps by interrupt.
             Goal::Cpu(_) | Goal::P99(_) | Goal::P999(_) => Mode::Planned,
         }
     }
 
-    /// Whether an I/O of `class` need not be timed, and is polled for: sleeping would gain nothing.
+    /// Whether an I/O of `class` need not be timed, and is polled for, because sleeping would gain
+    /// nothing.
     #[inline]
     pub(crate) fn skips(&mut self, policy: Policy, class: Class) -> bool {
         let Policy::Adaptive(goal) = policy else { return false };
@@ -92,7 +93,7 @@ impl Learning {
         }
     }
 
-    /// Whether all I/O of `policy` goes to the polled queue, timed.
+    /// Whether all I/O of `policy` goes to the polled queue and is timed.
     #[inline]
     pub(crate) fn polls(&self, policy: Policy) -> bool {
         let Policy::Adaptive(goal) = policy else { return false };
@@ -148,12 +149,13 @@ impl Learning {
         }
     }
 
-    /// Notes that there is a queue with an interrupt. Before [`Self::prepare`].
+    /// Notes that there is a queue with an interrupt. Must come before [`Self::prepare`].
     pub(crate) fn allow_interrupts(&mut self) {
         self.can_interrupt = true;
     }
 
-    /// Notes that waits can only spin, or block for the interrupt. Before [`Self::prepare`].
+    /// Notes that waits can only spin, or block for the interrupt. Must come before
+    /// [`Self::prepare`].
     pub(crate) fn forbid_sleeps(&mut self) {
         self.only_spins = true;
     }
@@ -197,14 +199,14 @@ impl Learning {
             Policy::HybridFixed(ns) => WaitPlan::Sleep(u64::from(ns)),
             _ => match self.rule(policy).map(|rule| rule.choose(flight.class)) {
                 Some(Choice::Sleep(ns)) => WaitPlan::Sleep(ns),
-                // It was sent to the polled queue.
+                // The I/O was sent to the polled queue.
                 Some(Choice::Interrupt) | None => WaitPlan::Poll,
             },
         }
     }
 
-    /// Records an I/O that succeeded in a wait like `waited`; `None`: it was found without waiting.
-    /// `cpu_ns` returns the CPU time that this thread has used.
+    /// Records an I/O that succeeded in a wait like `waited`; `None` if it was found without
+    /// waiting. `cpu_ns` returns the CPU time that this thread has used.
     #[inline]
     pub(crate) fn record(
         &mut self,
@@ -217,7 +219,7 @@ impl Learning {
             let mode = self.mode(goal);
             let Some(adaptive) = &mut self.adaptive else { return };
             let blocked = sample.interrupted && waited.is_some_and(|waited| waited.blocked);
-            // Beside the interrupt, what goes to the polled queue is waited for by plan.
+            // Beside the interrupt, I/O that goes to the polled queue is waited for by plan.
             let by_plan = match mode {
                 Mode::Planned => true,
                 Mode::Interrupt => !sample.interrupted,
@@ -234,7 +236,8 @@ impl Learning {
         }
     }
 
-    /// When an I/O of `policy` has ended: looks at the thread's CPU if no gap was used for that.
+    /// Called when an I/O of `policy` has ended: looks at the thread's CPU if no gap was used for
+    /// that.
     #[inline]
     pub(crate) fn look_after<Q: Queues>(&mut self, policy: Policy, now_ns: u64, queues: &Q) {
         if let Policy::Adaptive(goal @ Goal::Latency(_)) = policy
@@ -244,8 +247,8 @@ impl Learning {
         }
     }
 
-    /// Looks at the thread's CPU, and decides again if that is due. A channel has one choice: where
-    /// I/Os have different goals of latency, it is for the one that was waited for just now.
+    /// Looks at the thread's CPU, and decides again if that is due. A channel has only one choice:
+    /// if I/Os have different goals of latency, it is for the goal of the I/O just waited for.
     #[cold]
     fn sample_cpu<Q: Queues>(&mut self, goal: Goal, queues: &Q) {
         let (now_ns, ran_ns) = (queues.now_ns(), queues.thread_cpu_ns());
@@ -283,8 +286,8 @@ impl Learning {
         self.earliest.record(class, observation);
     }
 
-    /// The earliest likely completion of an I/O of `class`, in ns since its submission: a low
-    /// quantile of all I/O while callers ask for it, whatever its policy. `None`: unknown.
+    /// The earliest likely completion of an I/O of `class`, in ns since its submission; `None` if
+    /// unknown. It is a low quantile of all I/O while callers ask for it, whatever its policy.
     pub(crate) fn earliest_ns(&self, class: Class) -> Option<u64> {
         self.earliest.estimate_ns(class)
     }

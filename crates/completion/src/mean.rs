@@ -1,4 +1,4 @@
-//! Half the mean, as Linux 4.10 kept it.
+//! Half the mean, as Linux 4.10 computed it.
 
 use super::class::Class;
 use super::rule::{Choice, Rule, Sample};

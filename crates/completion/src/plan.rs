@@ -3,9 +3,10 @@
 /// One sleep: from `from_ns` to `until_ns` after the I/O's submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stage {
-    /// Since submission, in ns.
+    /// Start of the sleep since submission, in ns.
     pub from_ns: u32,
-    /// Since submission, in ns: when the timer expires. The sleeper runs later by the wake cost.
+    /// End of the sleep since submission, in ns: when the timer expires. The sleeper runs later by
+    /// the wake cost.
     pub until_ns: u32,
 }
 
@@ -17,7 +18,7 @@ pub const MAX_STAGES: usize = 16;
 pub struct Plan {
     stages: [Stage; MAX_STAGES],
     count: u8,
-    /// 0: unlimited.
+    /// 0 stands for no limit.
     patience_ns: u64,
 }
 
@@ -35,7 +36,7 @@ impl Plan {
         plan
     }
 
-    /// Appends a sleep. False if there is no room.
+    /// Appends a sleep. Returns false if there is no room.
     pub fn push(&mut self, stage: Stage) -> bool {
         let Some(place) = self.stages.get_mut(usize::from(self.count)) else { return false };
         *place = stage;
@@ -43,8 +44,7 @@ impl Plan {
         true
     }
 
-    /// The same plan, which stops spinning once the I/O has taken `patience_ns` and the sleeps are
-    /// over.
+    /// Limits the spinning: it stops once the I/O has taken `patience_ns` and the sleeps are over.
     #[must_use]
     pub fn with_patience_ns(mut self, patience_ns: u64) -> Self {
         self.patience_ns = patience_ns;

@@ -21,8 +21,8 @@ pub enum Policy {
     HybridHalfMean,
     /// A registered rule.
     Rule(RuleId),
-    /// Meantime's own policy: chooses among polling, sleeps and the interrupt what holds the goal
-    /// with the least CPU, by the times and costs seen here.
+    /// Meantime's own policy: it chooses among polling, sleeps and the interrupt what holds the
+    /// goal with the least CPU, by the times and costs seen on this machine.
     Adaptive(Goal),
 }
 
@@ -46,12 +46,12 @@ impl Default for Goal {
     }
 }
 
-/// 3 % over classic polling.
+/// The default goal allows 3 % over classic polling.
 const DEFAULT_LATENCY_PERMILLE: u16 = 30;
 
 impl Goal {
-    /// By what part of it an I/O may exceed the shortest time. `None`: the goal bounds something
-    /// else.
+    /// How much longer than the shortest time an I/O may take, as a part of that time; `None` if
+    /// the goal bounds something else.
     pub(crate) fn late_part(self) -> Option<f32> {
         match self {
             Self::Latency(permille) => Some(f32::from(permille) / 1_000.0),
@@ -68,8 +68,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Whether it is [`Poll`](Self::Poll). One comparison, where the derived `==` may look at
-    /// payloads.
+    /// Whether it is [`Poll`](Self::Poll). This is one comparison, where the derived `==` may look
+    /// at payloads.
     #[inline(always)]
     #[must_use]
     pub const fn is_poll(self) -> bool {
@@ -104,8 +104,8 @@ impl Policy {
         }
     }
 
-    /// Whether it blocks for some I/O, and polls for it where no queue has an interrupt vector.
-    /// (`adaptive` chooses among what there is.)
+    /// Whether the policy blocks for some I/O, and polls for it where no queue has an interrupt
+    /// vector. This excludes `adaptive`, which chooses among what there is.
     pub fn polls_instead(self) -> bool {
         self.may_interrupt() && !matches!(self, Self::Adaptive(_))
     }
@@ -218,7 +218,7 @@ impl ParsePolicyError {
     }
 }
 
-/// The longest fixed sleep, in ns: a longer one would not look for completions in reasonable time.
+/// The longest fixed sleep, in ns: with a longer one, no look would come in reasonable time.
 const LONGEST_SLEEP_NS: u64 = 1_000_000_000;
 
 impl FromStr for Policy {

@@ -2,8 +2,8 @@
 //!
 //! A [`Rule`] is registered once per process, by name. From then on the name is a policy like any
 //! other: it parses, and works in job files, on the command line and for a running channel. Each
-//! channel that uses it makes an instance. A rule chooses once per wait and records each I/O that
-//! has ended, by dynamic dispatch; I/O of the policy `poll` never calls it.
+//! channel that uses the rule makes an instance. A rule chooses once per wait and records each I/O
+//! that has ended, by dynamic dispatch; I/O of the policy `poll` never calls it.
 //!
 //! ```
 //! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
@@ -68,7 +68,7 @@ pub struct Sample {
     pub class: Class,
     /// From its submission until it was found complete, in ns, including any oversleep.
     pub device_ns: u64,
-    /// Planned sleep for it, in ns; 0: none.
+    /// Planned sleep for it, in ns; 0 if there was none.
     pub slept_ns: u64,
     /// Whether it was complete when the sleep ended.
     pub overslept: bool,
@@ -80,7 +80,7 @@ pub struct Sample {
     pub now_ns: u64,
 }
 
-/// The device time that a policy expects, in ns; 0: none.
+/// The device time that a policy expects, in ns; 0 if it expects none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Expected {
     /// The median, or the mean if the policy uses that.
@@ -144,7 +144,7 @@ static RULES: [OnceLock<RuleSpec>; RULES_MAX] = [const { OnceLock::new() }; RULE
 /// Registers a rule for this process.
 ///
 /// # Errors
-/// If the name is invalid or taken, or there are too many rules.
+/// Fails if the name is invalid or taken, or there are too many rules.
 pub fn register(spec: RuleSpec) -> Result<RuleId, RegisterError> {
     static REGISTERING: Mutex<()> = Mutex::new(());
     let name = spec.name;

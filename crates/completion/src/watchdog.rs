@@ -11,9 +11,9 @@ const YIELDS: u32 = 4;
 const FIRST_SLEEP_NS: u64 = 10_000;
 const LONGEST_SLEEP_NS: u64 = 500_000;
 
-/// A yield or a short sleep that takes this much longer, in ns, was used by a third thread. Then
-/// yielding helps that one, and the scheduler separates threads only if they want to run: none is
-/// done for so long, in ns.
+/// If a yield or a short sleep takes this much longer, in ns, a third thread has used the CPU.
+/// Yielding then helps that thread, and the scheduler separates threads only if they want to run.
+/// So there is no yield for the following time, in ns.
 const THIRD_NS: u64 = 200_000;
 const OFF_NS: u64 = 100_000_000;
 
@@ -25,9 +25,9 @@ pub(crate) struct DeviceWatchdog {
     heartbeat: u64,
     /// Time between two looks, in ns.
     interval_ns: u64,
-    /// Number of looks in a row that found it where it was.
+    /// Number of looks in a row that found its heartbeat unchanged.
     still: u32,
-    /// Until when it does not yield, in ns.
+    /// The time until which it does not yield, in ns.
     off_until_ns: u64,
 }
 
@@ -65,7 +65,7 @@ impl DeviceWatchdog {
         source.share_cpu();
         let mut sleep_ns = 0;
         if self.still <= YIELDS {
-            // Enough if it waits for this CPU.
+            // A yield suffices if the device's thread waits for this CPU.
             std::thread::yield_now();
         } else {
             sleep_ns = FIRST_SLEEP_NS << (self.still - YIELDS - 1).min(6);

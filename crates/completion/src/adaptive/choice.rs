@@ -2,17 +2,18 @@
 //!
 //! Each way to wait has a time that an I/O takes with it and a CPU time that it costs. If the
 //! thread gets only a [share](super::share) of its CPU, an I/O takes at least its CPU time divided
-//! by that share: then waiting without the CPU is often the fastest. Among the ways whose time
-//! exceeds the shortest by no more than the goal allows, the one that costs the least CPU is
-//! chosen. The channel reconsiders once a
-//! second, more often at first and when the device has changed, and as soon as the CPU becomes
-//! short or is not any more; it changes only for a tenth of the CPU, or to keep the time.
+//! by that share. Waiting without the CPU is then often the fastest. The choice considers the ways
+//! whose time exceeds the shortest by no more than the goal allows, and takes the one that costs
+//! the least CPU. The channel reconsiders once a second, more often at first and after the device
+//! has changed, and as soon as the CPU becomes short or ceases to be. It changes its choice only
+//! for a tenth of the CPU, or to keep the time.
 //!
-//! That share is measured while the thread spins, and may depend on how it waits: a software SSD's
-//! thread wants the CPU only while it has commands, and one that sleeps lets the other channels of
-//! its program run. So, while the CPU is short, spinning is tried if its share is not known; and
-//! what an interrupt takes is *measured*, if it is used for long enough, and counts instead of what
-//! was expected. Each may have been by chance, or may change: it is forgotten after a while, longer
+//! The share is measured while the thread spins, and may depend on how it waits: a software SSD's
+//! thread wants the CPU only while it has commands, and a thread that sleeps lets the other
+//! channels of its program run. So, while the CPU is short, spinning is tried if its share is not
+//! known. What an interrupt takes is *measured* if the interrupt is used for long enough, and then
+//! replaces the expectation. Either measurement may be accidental, or become outdated, so it is
+//! forgotten after a while, which is longer each time.
 //! each time.
 
 use super::super::telemetry::QueueFigures;
@@ -32,7 +33,7 @@ pub(crate) enum Mode {
     Interrupt,
 }
 
-/// A way to wait as a candidate for the choice: what it does to an I/O.
+/// A way to wait as a candidate for the choice, with its effect on an I/O.
 #[derive(Debug, Clone, Copy, Default)]
 struct Candidate {
     mode: Mode,
@@ -50,7 +51,7 @@ struct Left {
 }
 
 impl Left {
-    /// It is left now, for one that takes less time by `factor`.
+    /// Notes that the way is left now, for one that takes less time by `factor`.
     fn leave(&mut self, now_ns: u64, factor: f32) {
         let factor = factor.max(1.0);
         let kept_ns = ((factor * factor * LEFT_NS) as u64).max(2 * self.kept_ns);
@@ -66,27 +67,28 @@ pub(crate) struct Choice {
     share: Share,
     looked_ns: u64,
     decided_ns: Option<u64>,
-    /// When there was no experience with the device, and how often it has changed.
+    /// The time when there was no experience with the device, and the number of its changes.
     began_ns: u64,
     device_changes: u32,
     /// The ways to wait at the last decision, and the time of the last change.
     candidates: [Candidate; 3],
     since_ns: u64,
     is_short: bool,
-    /// The wait of an I/O by interrupt, in ns, as measured since the CPU is short; 0: not yet.
+    /// The measured wait of an I/O by interrupt since the CPU became short, in ns; 0 if not yet
+    /// known.
     interrupted_ns: f32,
-    /// The interrupt, and the other ways, as left since the CPU is short.
+    /// When the interrupt, and the other ways, were left since the CPU became short.
     interrupt_left: Left,
     others_left: Left,
     /// I/Os since the last look.
     ios: u32,
-    /// I/Os that may use the interrupt, ever.
+    /// The number of all I/Os so far that may use the interrupt.
     sent: u32,
-    /// The CPU of an I/O without its wait, and the sleep of the thread between two I/Os, in ns, as
-    /// measured.
+    /// Measured per I/O, in ns: the CPU time without the wait, and the thread's sleep between I/Os.
     base_ns: f32,
     idle_ns: f32,
-    /// The CPU of waiting for an interrupt, in ns, as measured since the CPU is short; 0: not yet.
+    /// The measured CPU of waiting for an interrupt since the CPU became short, in ns; 0 if not yet
+    /// known.
     interrupt_cpu_ns: f32,
     changes: u64,
 }
@@ -110,8 +112,8 @@ impl Choice {
         self.ios = self.ios.wrapping_add(1);
     }
 
-    /// Counts another I/O. Whether it goes to the polled queue even if the interrupt is used, to
-    /// show when it ends; `alone`: no other is in flight.
+    /// Counts another I/O. Returns whether it goes to the polled queue even if the interrupt is
+    /// used, to show when it ends. `alone` says that no other is in flight.
     #[inline]
     pub(crate) fn probes(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
@@ -130,13 +132,13 @@ impl Choice {
         now_ns.saturating_sub(self.looked_ns) >= LOOK_NS
     }
 
-    /// Whether a look is due for long: there were no waits in whose gaps to look.
+    /// Whether a look has been due for long, because there were no waits in whose gaps to look.
     #[inline]
     pub(crate) fn is_overdue(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.looked_ns) >= 2 * LOOK_NS
     }
 
-    /// Looks at what the thread had of its CPU: it has run for `ran_ns` in all, and waited for
+    /// Looks at how much of its CPU the thread got: it has run for `ran_ns` in all, and waited for
     /// `waited_ns`. Returns whether a decision is due.
     #[cold]
     pub(crate) fn sample(
@@ -161,7 +163,7 @@ impl Choice {
             (self.decided_ns, self.began_ns) = (Some(now_ns), now_ns);
             return false;
         };
-        // What is expected after few I/Os soon turns out to be otherwise.
+        // An expectation from few I/Os is soon superseded.
         let experience_ns = now_ns.saturating_sub(self.began_ns);
         let longest_ns = if self.is_short { SHORT_DECISION_NS } else { DECISION_NS };
         let interval_ns =
@@ -169,7 +171,7 @@ impl Choice {
         change != Change::Nothing || now_ns.saturating_sub(decided_ns) >= interval_ns
     }
 
-    /// Decides by what is expected.
+    /// Decides by what `outlook` expects.
     #[cold]
     pub(crate) fn decide(&mut self, now_ns: u64, outlook: &Outlook) {
         self.decided_ns = Some(now_ns);
@@ -194,7 +196,7 @@ impl Choice {
         }
     }
 
-    /// Shows that I/O is waited for by `mode`, and why.
+    /// Shows in `figures` that I/O is waited for by `mode`, and why.
     pub(crate) fn show(&self, mode: Mode, figures: &mut QueueFigures) {
         figures.way = match mode {
             Mode::Poll => 1,
@@ -215,8 +217,8 @@ impl Choice {
         }
     }
 
-    /// Learns from the CPU that I/Os took what they take besides their waits, and what waiting for
-    /// an interrupt takes.
+    /// Learns how much CPU I/Os take besides their waits, and how much waiting for an interrupt
+    /// takes.
     fn note_cpu(&mut self, outlook: &Outlook) {
         let Some(io_cpu_ns) = self.share.io_cpu_ns() else { return };
         let base_ns = |wait_ns: f32| (io_cpu_ns - wait_ns / outlook.in_flight).max(0.0);
@@ -233,7 +235,8 @@ impl Choice {
                 self.idle_ns = idle_ns(outlook.device_ns - planned_ns);
             }
             Mode::Interrupt if self.is_short => {
-                // A program that computes between its I/Os would make it look too expensive.
+                // The interrupt would look too expensive for a program that computes between its
+                // I/Os.
                 let most_ns = INTERRUPT_CPU_SLEEPS * outlook.sleep_cpu_ns;
                 self.interrupt_cpu_ns = (io_cpu_ns - self.base_ns).min(most_ns).max(1.0);
             }
@@ -241,26 +244,26 @@ impl Choice {
         }
     }
 
-    /// What an I/O takes by each way to wait: of the time and CPU that it shares with others in
-    /// flight, its part.
+    /// The time and CPU of an I/O by each way to wait. Of what it shares with others in flight,
+    /// only its part counts.
     fn candidates(&self, now_ns: u64, outlook: &Outlook) -> [Candidate; 3] {
         let Outlook { device_ns, planned_cpu_ns, in_flight, .. } = *outlook;
         let base_ns = self.base_ns;
         let share = self.spinning_share(now_ns);
-        // The time of the wait alone: what the I/O takes besides is the same for all.
+        // This is the time of the wait alone: the rest of the I/O takes the same for all ways.
         let candidate = |mode, cpu_ns, at_least_ns: f32| {
             let by_share_ns = (base_ns + cpu_ns) / share - base_ns;
             Candidate { mode, time_ns: (at_least_ns / in_flight).max(by_share_ns), cpu_ns }
         };
-        // The goal holds it; and it has to remain within the limit.
+        // The goal bounds the lateness of planned sleeps; it has to remain within the limit.
         let planned_late_ns = match outlook.can_plan {
             true => outlook.planned_late_ns.min(PLANNED_LATE_PART * outlook.late_part * device_ns),
             false => f32::INFINITY,
         };
         let interrupt_late_ns = match (outlook.can_interrupt, self.is_short) {
             (false, _) => f32::INFINITY,
-            // What was seen contains errors of the expected device time. With the whole CPU the
-            // ways differ by less than these.
+            // The lateness seen contains errors of the expected device time. With the whole CPU,
+            // the ways differ by less than these errors.
             (true, false) => outlook.interrupt_late_ns,
             (true, true) => outlook.interrupt_seen_ns,
         };
@@ -284,10 +287,10 @@ impl Choice {
         ]
     }
 
-    /// Measures how long an I/O is waited for, if by interrupt. What it takes besides is the same
-    /// for all ways.
+    /// Measures how long the thread waits for an I/O, if by interrupt. The rest of the I/O takes
+    /// the same for all ways.
     fn note_interrupt(&mut self, outlook: &Outlook) {
-        // Of many in flight the depth is known too roughly to compare with what is expected.
+        // With many in flight, the depth is known too roughly to compare with the expectation.
         if self.mode != Mode::Interrupt || outlook.in_flight > MEASURED_DEPTH_IOS {
             return;
         }
@@ -296,19 +299,21 @@ impl Choice {
         }
     }
 
-    /// That time, in ns, if it is known and counts.
+    /// The measured time, in ns, if it is known and still counts.
     fn measured_interrupt_ns(&self, now_ns: u64) -> Option<f32> {
         let counts = self.mode == Mode::Interrupt || now_ns < self.interrupt_left.until_ns;
         (self.is_short && self.interrupted_ns > 0.0 && counts).then_some(self.interrupted_ns)
     }
 
-    /// The part of the CPU that the thread gets if it spins; all, if that is to be tried again.
+    /// The part of the CPU that the thread gets if it spins; all of it if spinning is to be tried
+    /// again.
     fn spinning_share(&self, now_ns: u64) -> f32 {
         let tries = self.mode == Mode::Interrupt && now_ns >= self.others_left.until_ns;
         if tries { 1.0 } else { self.share.share() }
     }
 
-    /// The current way is left for `mode`. It is tried again the later, the more that costs.
+    /// Notes that the current way is left for `mode`. The more the way costs, the later it is tried
+    /// again.
     fn leave(&mut self, now_ns: u64, mode: Mode) {
         let [left_ns, next_ns] =
             [self.mode, mode].map(|mode| self.base_ns + self.candidates[mode as usize].time_ns);
@@ -317,7 +322,7 @@ impl Choice {
         } else if mode == Mode::Interrupt {
             self.others_left.leave(now_ns, left_ns / next_ns);
             if now_ns >= self.interrupt_left.until_ns {
-                // It is tried anew.
+                // The interrupt is tried anew.
                 self.interrupted_ns = 0.0;
             }
         }
@@ -325,10 +330,10 @@ impl Choice {
 
     fn choose(&self, candidates: &[Candidate], outlook: &Outlook) -> Mode {
         if self.is_short && outlook.can_interrupt && self.interrupt_cpu_ns == 0.0 {
-            // What an interrupt costs is not known before it was tried; now it matters.
+            // The cost of an interrupt is not known before it was tried; now it matters.
             return Mode::Interrupt;
         }
-        // What was measured has errors of the whole, not only of the wait.
+        // A measurement has errors of the whole I/O, not only of the wait.
         let besides_ns = if self.is_short { self.base_ns } else { 0.0 };
         let time_ns = |candidate: &Candidate| besides_ns + candidate.time_ns;
         let shortest_ns = candidates.iter().map(time_ns).fold(f32::INFINITY, f32::min);

@@ -1,4 +1,4 @@
-//! Holding a goal: the price of lateness rises and falls until the measured value meets the goal.
+//! Holds a goal: the price of lateness rises and falls until the measured value meets the goal.
 
 use super::super::policy::Goal;
 use super::tuning::*;
@@ -19,7 +19,8 @@ pub(super) struct Control {
     cpu_used_ns: u64,
     /// Percentile goal: how long before the percentile's time a sleep has to end, in ns.
     margin_ns: f32,
-    /// Recent share of I/Os beyond the percentile's time; and of those that no sleep caused.
+    /// Recent share of I/Os beyond the percentile's time, and the share of those that no sleep
+    /// caused.
     beyond: f32,
     beyond_by_device: f32,
     seen: u32,
@@ -64,8 +65,8 @@ impl Control {
         self.price_log2.exp2()
     }
 
-    /// How much longer than planned to sleep, as a share of the device time. Non-zero only if even
-    /// free lateness does not reduce the CPU enough.
+    /// How much longer than planned to sleep, as a share of the device time. It is not 0 only if
+    /// even free lateness does not reduce the CPU enough.
     pub(super) fn stretch(&self) -> f32 {
         (CPU_PRICE_LOG2 - self.price_log2).max(0.0).exp2() - 1.0
     }
@@ -105,8 +106,8 @@ impl Control {
         }
     }
 
-    /// Records an I/O. True if the price has changed enough to plan again. `cpu_ns` returns the CPU
-    /// time that this thread has used.
+    /// Records an I/O. Returns whether the price has changed enough to plan again. `cpu_ns` returns
+    /// the CPU time that this thread has used.
     #[inline]
     pub(super) fn record(&mut self, ended: &Ended, cpu_ns: impl FnOnce() -> u64) -> bool {
         if let Some((bound_ns, share)) = self.bound() {

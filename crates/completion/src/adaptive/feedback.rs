@@ -1,10 +1,10 @@
-//! Whether I/Os take longer because their thread sleeps.
+//! Detects whether I/Os take longer because their thread sleeps.
 //!
 //! A device that saves power, a CPU that serves it, or a cache may be slower after the host has
-//! slept. The longer times would then be slept through as well, and make it slower still. So some
-//! I/Os are polled for once in a while, and their times compared with those just before. If sleeps
-//! have made these longer, twice in a row, they are shortened, or given up; later they are tried
-//! again.
+//! slept. The host would then sleep through the longer times as well, and make the device slower
+//! still. So the channel polls for some I/Os once in a while, and compares their times with those
+//! just before. If sleeps have made these longer, twice in a row, sleeps are shortened or given up;
+//! later they are tried again.
 
 use super::tuning::*;
 
@@ -44,17 +44,18 @@ impl Logs {
 /// The comparison on one channel.
 #[derive(Debug, Clone)]
 pub(super) struct Feedback {
-    /// The part of a planned sleep that is made.
+    /// The part of a planned sleep that the thread makes.
     pub(super) part: f32,
-    /// I/Os until the next comparison, and those of it that are left to poll for.
+    /// The number of I/Os until the next comparison, and how many of its I/Os are left to poll for.
     left: u32,
     polled_left: u32,
     between: u32,
     slept: Logs,
     polled: Logs,
-    /// The last comparison found sleeps to be too long.
+    /// Whether the last comparison found sleeps to be too long.
     is_suspect: bool,
-    /// Comparisons until a longer sleep is tried, and from one such trial to the next.
+    /// The number of comparisons until a longer sleep is tried, and from one such trial to the
+    /// next.
     held: u32,
     hold: u32,
 }
@@ -88,9 +89,9 @@ impl Feedback {
         self.polled_left > 0
     }
 
-    /// Records an I/O for which a sleep was planned: what it took, over what its kind takes, and
-    /// how many were in flight. Returns whether sleeps are of another length from now on: then the
-    /// times that were seen say little of the next ones.
+    /// Records an I/O for which a sleep was planned: its time relative to what its kind takes, and
+    /// how many were in flight. Returns whether sleeps have another length from now on. In that
+    /// case the times seen so far say little about the next ones.
     #[inline]
     pub(super) fn record(&mut self, relative: f32, in_flight: u32) -> bool {
         if self.polled_left > 0 {
@@ -116,15 +117,15 @@ impl Feedback {
     fn compare(&mut self) -> bool {
         let longer = self.slept.mean() - self.polled.mean();
         let error = (self.slept.error2() + self.polled.error2()).sqrt();
-        // What sleeping adds, as a part of the time.
+        // The time that sleeping adds, as a part of the whole.
         let added = 1.0 - (-longer).exp();
         if self.part > 0.0 && added > HARM_PART && longer > HARM_PART + SIGNIFICANT_ERRORS * error {
-            // The device may just have changed: then the next comparison says otherwise.
+            // The device may just have changed; the next comparison would then say otherwise.
             if !std::mem::replace(&mut self.is_suspect, true) {
                 self.begin();
                 return false;
             }
-            // As if it were in proportion to the sleep.
+            // This assumes that the harm is in proportion to the sleep.
             self.part *= HARM_PART / added;
             if self.part < SLEPT_LEAST_PART {
                 self.part = 0.0;
@@ -150,7 +151,7 @@ impl Feedback {
         false
     }
 
-    /// Compares anew, and soon.
+    /// Begins a new series of comparisons, and soon.
     fn begin(&mut self) {
         (self.slept, self.polled) = (Logs::default(), Logs::default());
         (self.left, self.between) = (FIRST_COMPARISON_IOS, FIRST_COMPARISON_IOS);

@@ -1,12 +1,12 @@
 //! The policy `adaptive`: observes, estimates, decides.
 //!
-//! - Observed are the device time of each class of I/O (`times`), what a sleep and an interrupt
-//!   cost (`wake`), the part of its CPU that the thread gets (`share`), and whether sleeps slow the
-//!   device down (`feedback`).
-//! - From these [`plan`] derives, for each I/O, the sleeps that pay off at a price of lateness, and
-//!   `control` moves the price until the goal is held.
-//! - For a goal of latency, `choice` decides among these sleeps, polling and the interrupt, by the
-//!   time and the CPU that each is expected to take.
+//! - The policy observes the device time of each class of I/O (`times`), the costs of a sleep and
+//!   of an interrupt (`wake`), the part of its CPU that the thread gets (`share`), and whether
+//!   sleeps slow the device down (`feedback`).
+//! - From these [`plan`] derives, for each I/O, the sleeps that pay off at a price of lateness,
+//!   and `control` moves the price until the goal is held.
+//! - For a goal of latency, `choice` decides among these sleeps, polling and the interrupt, by
+//!   the time and the CPU that each is expected to take.
 //! - `tuning` has the constants that were chosen for all of this, and the experiment behind each.
 
 pub(crate) mod choice;
@@ -53,17 +53,17 @@ struct Model {
     replan_after: u32,
     plans: [Entry; GOALS],
     oversleeps_in_a_row: u32,
-    /// Number of consecutive I/Os woken for early that had ended before, plus one; 0: not
-    /// exploring.
+    /// Number of consecutive I/Os for which the thread woke early and that had ended before, plus
+    /// one; 0 if it does not explore.
     exploring: u32,
     unexplored: u32,
     surprise: f32,
-    /// How often the times turned out to be others than before.
+    /// How often the times turned out to differ from those before.
     changes: u32,
     random: u32,
     skipped: u32,
     seen: u32,
-    /// The mean time, except that it stays the same while I/Os are polled for to be compared.
+    /// The mean time. It stays the same while I/Os are polled for to be compared.
     reference_ns: f32,
     /// I/Os since the last outlook.
     recent: u32,
@@ -74,20 +74,21 @@ struct Model {
 /// How an I/O was found to have ended.
 #[derive(Debug, Clone, Copy)]
 enum Seen {
-    /// Just when it did.
+    /// At the moment when it ended.
     Exactly,
-    /// By the interrupt that ended a sleep: usually `late_ns` after it ended, and after `more_ns`.
+    /// By the interrupt that ended a sleep: usually `late_ns` after the I/O ended, and after
+    /// `more_ns`.
     Woken { late_ns: f32, more_ns: u64 },
-    /// Some time after `more_ns`; `overslept`: at the end of a sleep.
+    /// Some time after `more_ns`; `overslept` says that it was at the end of a sleep.
     Within { more_ns: u64, overslept: bool },
 }
 
 /// The plans for one goal.
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    /// On the polled queue.
+    /// The plan on the polled queue.
     polled: Planned,
-    /// On the queue with an interrupt, if that is better.
+    /// The plan on the queue with an interrupt, if that is better.
     interrupted: Option<Planned>,
     price: f32,
     made: bool,
@@ -134,7 +135,8 @@ impl Model {
         self.plans.iter_mut().for_each(|entry| entry.made = false);
     }
 
-    /// Records an I/O that was found after `ns`, as `seen`. Returns the estimated oversleep.
+    /// Records an I/O that was found after `ns`, in the way of `seen`. Returns the estimated
+    /// oversleep.
     fn observe(&mut self, ns: u64, seen: Seen) -> f32 {
         self.seen = self.seen.saturating_add(1);
         self.since_plan += 1;
@@ -148,7 +150,7 @@ impl Model {
                 (self.oversleeps_in_a_row, self.exploring) = (0, 0);
                 (surprising, 0.0)
             }
-            // The interrupt came when it ended.
+            // The interrupt came when the I/O ended.
             Seen::Woken { late_ns, more_ns } => {
                 let ended = (at - late_ns).max(more_ns as f32);
                 let surprising = is_unusual(ended);
@@ -158,7 +160,7 @@ impl Model {
             }
             Seen::Within { more_ns, overslept } => {
                 let late_ns = self.observe_within(at, more_ns);
-                // Woken early, and still too late.
+                // The thread woke early, and still too late.
                 let too_late = overslept && self.exploring > 0 && more_ns <= self.soonest_ns;
                 if overslept {
                     self.oversleeps_in_a_row += 1;
@@ -179,7 +181,7 @@ impl Model {
         late_ns
     }
 
-    /// Begins anew.
+    /// Forgets all observations.
     fn forget(&mut self) {
         self.times.forget();
         (self.surprise, self.seen) = (0.0, 0);
@@ -227,13 +229,13 @@ impl Model {
         self.exploring > 0
     }
 
-    /// The sleeps of `usual`, except that the first ends well before the likely end of the I/O: half
-    /// as long after each failed attempt.
+    /// The sleeps of `usual`, except that the first ends well before the likely end of the I/O:
+    /// half as long after each failed attempt.
     fn early(&self, wake: &Groups, usual: &Plan) -> Plan {
         let soonest_ns = EXPLORE_SOONEST_PART * self.soonest_ns as f32 - wake[GROUPS - 1];
         let until_ns = soonest_ns / (1u32 << (self.exploring - 1).min(20)) as f32;
         let mut plan = first(if self.exploring <= 3 { until_ns } else { 0.0 });
-        // What takes longer than nearly all others is slept for as usual.
+        // For an I/O that takes longer than nearly all others, the thread sleeps as usual.
         let most_ns = self.support.quantile_ns(MOST_QUANTILE) as u32;
         for stage in usual.stages().iter().filter(|stage| stage.until_ns > most_ns) {
             let from_ns = stage.from_ns.max(most_ns + most_ns / 64);
@@ -243,13 +245,14 @@ impl Model {
     }
 }
 
-/// How long the sleep from submission on is, in ns; 0 if there is none.
+/// The length of the sleep that begins at submission, in ns; 0 if there is none.
 fn first_sleep_ns(plan: &Plan) -> f32 {
     let first = plan.stages().first().filter(|stage| stage.from_ns == 0);
     first.map_or(0.0, |stage| stage.until_ns as f32)
 }
 
-/// `usual`; if the device bears only `part` of the first sleep, that and no other.
+/// Returns `usual`; if the device tolerates only `part` of the first sleep, returns that part and
+/// no other sleep.
 fn limit_sleep(part: f32, usual: Plan) -> Plan {
     if part == 1.0 {
         return usual;
@@ -262,7 +265,7 @@ fn unslept_ns(part: f32, usual: &Plan) -> f32 {
     (1.0 - part) * first_sleep_ns(usual)
 }
 
-/// A sleep until `until_ns` after submission, if that is worth one.
+/// A sleep until `until_ns` after submission, if that is worth a sleep.
 fn first(until_ns: f32) -> Plan {
     let mut plan = Plan::SPIN;
     if until_ns >= SLEEP_LEAST_NS as f32 {
@@ -286,7 +289,7 @@ pub struct Estimate {
     pub held: bool,
 }
 
-/// What to expect of an I/O, averaged over the recent classes.
+/// The expectation for an I/O, averaged over the recent classes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Outlook {
     /// Device time, in ns; 0 if unknown.
@@ -297,17 +300,18 @@ pub struct Outlook {
     pub planned_late_ns: f32,
     /// CPU cost of a sleep, in ns.
     pub sleep_cpu_ns: f32,
-    /// Lateness of an interrupt's waiter, in ns: as measured at start-up, and as seen.
+    /// Lateness of an interrupt's waiter as measured at start-up, in ns.
     pub interrupt_late_ns: f32,
-    /// The lateness seen contains errors of the expected device time.
+    /// Lateness of an interrupt's waiter as seen, in ns. It contains errors of the expected device
+    /// time.
     pub interrupt_seen_ns: f32,
-    /// Number of I/Os in flight, at least 1: they share a wait.
+    /// Number of I/Os in flight, at least 1; they share a wait.
     pub in_flight: f32,
-    /// By what part of it an I/O may exceed the shortest time.
+    /// How much longer than the shortest time an I/O may take, as a part of that time.
     pub late_part: f32,
-    /// Whether the thread can sleep by plan, and wait for an interrupt.
+    /// Whether the thread can sleep by plan.
     pub can_plan: bool,
-    /// See `can_plan`.
+    /// Whether the thread can wait for an interrupt.
     pub can_interrupt: bool,
 }
 
@@ -328,8 +332,8 @@ pub struct Adaptive {
 }
 
 impl Adaptive {
-    /// A state without observations, with the sleep costs `costs`. `can_interrupt`: there is a queue
-    /// with an interrupt, which ends sleeps. Allocates all memory that it will need.
+    /// A state without observations, with the sleep costs `costs`. `can_interrupt`: there is a
+    /// queue with an interrupt, which ends sleeps. Allocates all memory that it will need.
     pub fn new(costs: SleepCosts, can_interrupt: bool) -> Self {
         Self {
             wake: WakeCost::new(costs),
@@ -350,7 +354,7 @@ impl Adaptive {
         self.ends_sleeps
     }
 
-    /// Whether an I/O of `class` is. Called at its submission.
+    /// Whether an I/O of `class` goes to the queue with an interrupt. Called at its submission.
     pub fn interrupts(&mut self, goal: Goal, class: Class) -> bool {
         if !self.ends_sleeps {
             return false;
@@ -403,8 +407,8 @@ impl Adaptive {
         at
     }
 
-    /// Whether an I/O of `class` need not be timed and can be polled for: no sleep pays, and a
-    /// sample of I/Os suffices to notice a change.
+    /// Whether an I/O of `class` need not be timed and can be polled for, because no sleep pays and
+    /// a sample of I/Os suffices to notice a change.
     #[inline]
     pub fn skips(&mut self, goal: Goal, class: Class) -> bool {
         let at = self.index[class.index()];
@@ -437,7 +441,7 @@ impl Adaptive {
         }
         let part = match goal {
             Goal::Latency(_) => self.feedback.part(),
-            // These say how much of the CPU is to be used, or when an I/O has to be done.
+            // These goals bound the CPU to use, or the time by which an I/O has to end.
             Goal::Cpu(_) | Goal::P99(_) | Goal::P999(_) => 1.0,
         };
         let usual = model.plans[control].on(interrupted).plan;
@@ -447,7 +451,7 @@ impl Adaptive {
         }
         let entry = &model.plans[control];
         let price = self.controls[control].raw_price();
-        // (Sleeps for what has missed its usual time are another matter.)
+        // Sleeps for an I/O that has missed its usual time are another matter.
         let sleeps = usual.stages().first().is_some_and(|stage| stage.from_ns == 0);
         if entry.made && sleeps {
             self.wake.pays(now_ns);
@@ -531,8 +535,9 @@ impl Adaptive {
         }
     }
 
-    /// Records an I/O that has ended: in a wait like `waited`, or found by chance. `by_plan`: whether
-    /// it was to be waited for by plan. `cpu_ns` returns the CPU time that this thread has used.
+    /// Records an I/O that has ended: in a wait like `waited`, or found by chance. `by_plan` says
+    /// whether it was to be waited for by plan. `cpu_ns` returns the CPU time that this thread has
+    /// used.
     #[inline]
     pub fn record(
         &mut self,
@@ -566,10 +571,10 @@ impl Adaptive {
             && model.exploring > 0
             && sample.interrupted
         {
-            // The median of those whose time is seen: the last tenth is slept for.
+            // The median of those whose time is seen; the thread sleeps through the last tenth.
             let [low_ns, usual_ns, high_ns] =
                 [0.25, 0.5 * MOST_QUANTILE, 0.75].map(|q| model.support.quantile_ns(q));
-            // Most of the others are woken by their interrupt, also those of the median.
+            // The interrupt wakes most of the others, also those at the median.
             let first = model.plans[control].on(true).plan.stages().first();
             if first.is_some_and(|stage| stage.from_ns == 0 && stage.until_ns as f32 > high_ns) {
                 let later = (device_ns as f32) < usual_ns;
@@ -593,7 +598,7 @@ impl Adaptive {
             }
         }
         let ended = Ended { total_ns: device_ns as f32, late_ns, cpu_ns: planned_ns, now_ns };
-        // An I/O that was not waited for by plan says nothing of the price.
+        // An I/O that was not waited for by plan says nothing about the price.
         let moved = by_plan && self.controls[control].record(&ended, cpu_ns);
         if moved && self.controls[control].limit_ns().is_some() {
             self.models.iter_mut().for_each(|model| model.plans[control].made = false);
@@ -626,7 +631,7 @@ impl Adaptive {
             && !model.skipped.is_multiple_of(SPIN_SAMPLE_IOS)
     }
 
-    /// What to expect of recent I/O. Starts a new averaging period.
+    /// The expectation for recent I/O. Starts a new averaging period.
     pub fn outlook(&mut self, goal: Goal) -> Outlook {
         let control = self.control(goal);
         self.wake.forget_interrupts();
@@ -693,8 +698,8 @@ impl Adaptive {
     }
 }
 
-/// The sleeps of `plan`, none beyond `limit_ns`. After that the I/O is polled for, so that the rest
-/// of the tail is no worse than with polling.
+/// The sleeps of `plan`, with none beyond `limit_ns`. After that the thread polls for the I/O, so
+/// that the rest of the tail is no worse than with polling.
 fn within(limit_ns: f32, plan: &Plan) -> Plan {
     let limit_ns = limit_ns as u32;
     let mut within = Plan::SPIN;

@@ -1,5 +1,5 @@
-//! The decision when to sleep during an I/O, given the distributions of its device time and of
-//! wake-up lateness, if a ns of lateness is worth `price` ns of CPU.
+//! Decides when to sleep during an I/O, given the distributions of its device time and of wake-up
+//! lateness, if a ns of lateness is worth `price` ns of CPU.
 //!
 //! The cost of an I/O is the CPU used while waiting, plus `price` times the time between its
 //! completion and the next look. Suppose that the I/O is not complete at moment `m`. Sleeping until
@@ -46,7 +46,8 @@ impl Cost {
 pub struct Costs<'a> {
     /// Lateness of a sleep that ends at its time.
     pub wake: &'a Groups,
-    /// Lateness of a sleep that the completion ends, by the queue's interrupt; `None`: it has none.
+    /// Lateness of a sleep that the completion ends, by the queue's interrupt; `None` if the queue
+    /// has no interrupt.
     pub interrupt: Option<f32>,
     /// CPU of a sleep.
     pub cpu: f32,
@@ -59,7 +60,7 @@ struct Known {
     low_ns: [f32; MAX_POINTS],
     high_ns: [f32; MAX_POINTS],
     mass: [f32; MAX_POINTS],
-    /// Cumulative probability and moment of the stretches before each.
+    /// For each stretch, the cumulative probability and the moment of the stretches before it.
     below: [f32; MAX_POINTS + 1],
     moment: [f32; MAX_POINTS + 1],
 }
@@ -169,7 +170,7 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
     let typical_wake = wake[GROUPS / 2];
     // The first moment of the next time for which spinning is best.
     let mut spins_from = None;
-    // From this time on, more than `share` of the I/Os end within a wake-up: no sleep goes on.
+    // From this time on, more than `share` of the I/Os end within a wake-up, so no sleep goes on.
     let (mut rises_ns, mut soon_after) = (f32::NEG_INFINITY, 1.0);
     for m in (0..n).rev() {
         let left = below[n] - below[m];
@@ -178,7 +179,7 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
         // The cost of sleeping until `until_ns`.
         let slept = |until_ns: f32, best: &[Cost; MAX_POINTS + 1], until: &[f32; MAX_POINTS]| {
             let mut sum = Cost { cpu: costs.cpu * left, late: 0.0 };
-            // Those that end before it is over end it themselves.
+            // I/Os that end before the sleep is over end the sleep themselves.
             let ends = known.place(m, until_ns);
             let mut woken = 0.0;
             if let Some(late_ns) = costs.interrupt {
@@ -222,11 +223,11 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
                 until[m] = until_ns;
             }
         };
-        // The cost has more than one minimum if sleeps follow, or if the I/O ends the sleep: also
-        // before the next stretch, at the end of the sleep that is best from the next moment on,
-        // before a time for which spinning is best, and at the end of all. If the I/O ends it, `s`
-        // by `ds` more costs `price * P(s < T <= s + W) ds`: it is best where
-        // `P(T <= s + W | T > s)` rises above `1 / (1 + price)`.
+        // If sleeps follow, or if the I/O ends the sleep, the cost has more than one minimum. So
+        // these ends are considered, too: before the next stretch, at the end of the sleep that is
+        // best from the next moment on, before a time for which spinning is best, and at the end of
+        // all. If the I/O ends the sleep, moving `s` by `ds` costs `price * P(s < T <= s + W) ds`
+        // more. It is best where `P(T <= s + W | T > s)` rises above `1 / (1 + price)`.
         consider(quantile_ns[m]);
         consider(known.low_ns[m] - typical_wake);
         consider(next.unwrap_or(f32::NEG_INFINITY));
@@ -248,8 +249,9 @@ pub fn plan(support: &Support, costs: &Costs<'_>, price: f32) -> Planned {
     Planned { plan: collect(&known, wake, &until), late_ns: best[0].late, cpu_ns: best[0].cpu }
 }
 
-/// For each moment the end of the sleep after which the part `share` of what is left has ended when
-/// the sleeper runs: the best if spinning follows. It increases with the moment.
+/// For each moment, the end of the sleep after which the part `share` of the remaining I/Os has
+/// ended when the sleeper runs. This is the best end if spinning follows. It increases with the
+/// moment.
 fn quantiles(support: &Support, known: &Known, wake: &Groups, share: f32) -> [f32; MAX_POINTS] {
     let (ns, mass, below, n) = (&support.ns, &support.mass, &known.below, known.count);
     let mut quantile_ns = [0.0f32; MAX_POINTS];
@@ -283,7 +285,7 @@ fn quantiles(support: &Support, known: &Known, wake: &Groups, share: f32) -> [f3
     quantile_ns
 }
 
-/// Forwards: collects the sleeps in order.
+/// Collects the sleeps in order, from the first moment on.
 fn collect(known: &Known, wake: &Groups, until: &[f32; MAX_POINTS]) -> Plan {
     let n = known.count;
     let mut plan = Plan::SPIN;

@@ -1,8 +1,9 @@
-//! How much of a CPU a thread gets.
+//! Measures how much of a CPU a thread gets.
 //!
-//! Other threads want its CPU, or its control group has a quota: then it waits although it could
-//! run. The kernel counts that time, whatever the reason. If the thread always wants to run, the
-//! part of the time that it runs is its *share*; if it sleeps, others may only delay its wake-ups.
+//! If other threads want its CPU, or its control group has a quota, a thread waits although it is
+//! runnable. The kernel counts that time, whatever the reason. If the thread always wants to run,
+//! the part of the time that it runs is its *share*. If it sleeps, others may only delay its
+//! wake-ups.
 
 use super::tuning::*;
 use meantime_process::cpu::SHORT;
@@ -37,9 +38,9 @@ pub(crate) enum Change {
     Nothing,
     /// The CPU has become short.
     Short,
-    /// It no longer counted as short, and still is.
+    /// The CPU had ceased to count as short, and still is.
     StillShort,
-    /// It no longer counts as short.
+    /// The CPU no longer counts as short.
     Enough,
 }
 
@@ -51,9 +52,9 @@ pub(crate) struct Share {
     /// The time for which the thread had waited, when that was last asked.
     waited_ns: Option<u64>,
     recent: Sums,
-    /// Since the thread last changed how it waits.
+    /// The sums since the thread last changed how it waits.
     steady: Sums,
-    /// The same while the CPU was short, from `short_from_ns` on.
+    /// The sums while the CPU was short, from `short_from_ns` on.
     short: Sums,
     short_from_ns: u64,
     /// Time until which the CPU counts as short, in ns, and how long it counts as short when seen.
@@ -61,8 +62,9 @@ pub(crate) struct Share {
     patience_ns: u64,
     /// The longest wait since the thread last changed how it waits, in ns.
     longest_ns: f32,
-    /// The part of the CPU that it gets if it always wants to run; all before that was measured:
-    /// another thread may want the CPU only because this one sleeps, and spinning shows it.
+    /// The part of the CPU that the thread gets if it always wants to run; all of it before that
+    /// was measured. Another thread may want the CPU only because this one sleeps, which spinning
+    /// shows.
     share: f32,
     /// Whether its waits only spin.
     spins: bool,
@@ -90,9 +92,9 @@ impl Default for Share {
 }
 
 impl Share {
-    /// Looks at what the thread had of its CPU until `now_ns`: it has run for `ran_ns` since its
-    /// start, and has done `ios` I/Os since the last look. `waited_ns` returns for how long it has
-    /// waited.
+    /// Looks at how much of its CPU the thread got until `now_ns`: it has run for `ran_ns` since
+    /// its start, and has done `ios` I/Os since the last look. `waited_ns` returns for how long it
+    /// has waited.
     pub(crate) fn sample(
         &mut self,
         now_ns: u64,
@@ -107,12 +109,12 @@ impl Share {
         let wall_ns = now_ns.saturating_sub(then_ns).max(1) as f32;
         let ran_ns = (ran_ns.saturating_sub(before_ns) as f32).min(wall_ns);
         let mut new = Sums { wall_ns, ran_ns, waited_ns: 0.0, ios: ios as f32 };
-        // It did not run for so long: only then it may have waited for much.
+        // The thread did not run for this long; only then it may have waited for much.
         let idle_ns = wall_ns - ran_ns;
         if idle_ns > SHORT * wall_ns {
             let before = std::mem::replace(&mut self.waited_ns, waited_ns());
             if let (Some(before), Some(now)) = (before, self.waited_ns) {
-                // (The channel may have moved to another thread.)
+                // The channel may have moved to another thread.
                 new.waited_ns = (now.saturating_sub(before) as f32).min(idle_ns);
             }
         }
@@ -143,11 +145,11 @@ impl Share {
         change
     }
 
-    /// The CPU is short, and did not count as short.
+    /// Notes that the CPU is short, after it did not count as short.
     fn begin(&mut self, now_ns: u64) -> Change {
         let still_is = now_ns.saturating_sub(self.short_until_ns) < TRIAL_NS;
         self.patience_ns = if still_is { 2 * self.patience_ns } else { 0 };
-        // What was long ago does not count; nor what was before the thread waited as it does now.
+        // Old times do not count, nor those before the thread waited as it does now.
         if self.steady.wall_ns > self.recent.wall_ns {
             self.steady = self.recent;
         }
@@ -166,19 +168,20 @@ impl Share {
             self.wake_wait_ns = waited_ns / ios;
         }
         if always {
-            // What is not seen is forgotten, so that sleeping is tried again.
+            // A delay that is no longer seen is forgotten, so that sleeping is tried again.
             self.wake_wait_ns *= (-new.wall_ns / WAKE_WAIT_FORGET_NS).exp();
         }
     }
 
-    /// The thread waits in another way from `now_ns` on; `spins`: by spinning only.
+    /// Notes that the thread waits in another way from `now_ns` on; `spins` says whether by
+    /// spinning only.
     pub(crate) fn changes(&mut self, now_ns: u64, spins: bool) {
         self.spins = spins;
         (self.steady, self.longest_ns) = (Sums::default(), 0.0);
         (self.short, self.short_from_ns) = (Sums::default(), now_ns + CATCH_UP_NS);
     }
 
-    /// The part of the CPU that the thread gets is to be measured anew.
+    /// Has the part of the CPU that the thread gets measured anew.
     pub(crate) fn forget_share(&mut self) {
         self.share = 1.0;
     }

@@ -11,8 +11,8 @@ const FIRST_OCTAVE: u32 = 8;
 const OCTAVES: usize = 16;
 const BINS: usize = OCTAVES * BINS_PER_OCTAVE + 1;
 
-/// The weight of an observation over that of the one before: an observation loses most of its weight
-/// after `REMEMBERED_IOS` others.
+/// The weight of an observation over that of the one before: an observation loses most of its
+/// weight after `REMEMBERED_IOS` others.
 const GROWTH: f32 = 1.0 + 1.0 / REMEMBERED_IOS;
 /// Weights are scaled down when the newest reaches this value.
 const LARGEST_WEIGHT: f32 = 65_536.0;
@@ -100,7 +100,7 @@ impl Times {
         self.total *= factor;
     }
 
-    /// The number of observations of equal weight that this is worth.
+    /// The number of observations of equal weight that these are worth.
     #[cfg(all(test, not(loom)))]
     fn count(&self) -> f32 {
         self.total / self.weight
@@ -111,9 +111,9 @@ impl Times {
         *self = Self::default();
     }
 
-    /// The distribution: the estimate of Kaplan and Meier, computed from above, since the censored
-    /// observations are upper limits. An I/O with only an upper limit is distributed like those
-    /// that took at most as long; it never makes the device look slower.
+    /// Estimates the distribution by Kaplan and Meier's method, computed from above, since the
+    /// censored observations are upper limits. An I/O with only an upper limit is distributed like
+    /// those that took at most as long; it never makes the device look slower.
     ///
     /// Mass below every exact observation goes to the smallest exact time.
     pub(super) fn support(&mut self) -> Support {
@@ -175,7 +175,7 @@ impl Support {
         support.finish(0.0)
     }
 
-    /// Adds a point below all others, of some mass; if there is no room, neighbours are merged.
+    /// Adds a point of some mass below all others; if there is no room, merges neighbours.
     fn push_below(&mut self, ns: f32, mass: f32) {
         if mass <= 0.0 {
             return;

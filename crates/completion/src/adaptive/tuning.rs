@@ -1,5 +1,6 @@
-//! The constants of `adaptive` that somebody chose, as a reader meets them: what is estimated, how
-//! it is decided, what is observed for it. Above each group stands the experiment behind it.
+//! The constants of `adaptive` that were chosen, in the order in which a reader meets them: what is
+//! estimated, how it is decided, what is observed for it. The experiment behind each group stands
+//! above it.
 //!
 //! "Half" and "twice" say what gets worse with that constant alone changed: a `LOG2` by one, and a
 //! part or factor near one by half or twice its distance from one. "Without" it is zero, one or
@@ -73,7 +74,7 @@ pub(super) const SLEEP_CPU_MOST_FACTOR: f32 = 3.0;
 
 /// The lateness of interrupts is followed in steps of this part of it.
 pub(super) const INTERRUPT_STEP_PART: f32 = 1.0 / 16.0;
-/// With each decision while none is used, this part of what was seen of them is forgotten.
+/// While no interrupt is used, each decision forgets this part of what was seen of interrupts.
 pub(super) const INTERRUPT_FORGET_PART: f32 = 0.02;
 /// What is found of signals is followed in steps of at most this part of their lateness.
 pub(super) const SIGNAL_STEP_PART: f32 = 1.0 / 8.0;
@@ -115,7 +116,7 @@ pub(super) const REPRICED_FACTOR: f32 = 1.5;
 
 /// Neighbouring times are parts of one stretch if they differ by less than this part.
 pub(super) const ADJACENT_PART: f32 = 0.06;
-/// The same, if both are as rare as single observations.
+/// Neighbours that are both as rare as single observations may differ by less than this part.
 pub(super) const ADJACENT_RARE_PART: f32 = 0.15;
 /// A time with less than this part of the I/Os is as rare as that.
 pub(super) const RARE_PART: f32 = 0.06;
@@ -131,7 +132,7 @@ pub(super) const PLANNED_LEAST_NS: f32 = 100.0;
 pub(super) const SLEEP_LEAST_NS: u32 = 500;
 /// A plan is made with the costs of a sleep that is as long as this quantile of the device time.
 pub(super) const TYPICAL_QUANTILE: f32 = 0.25;
-/// Of that quantile, the part that the sleep lasts.
+/// The part of that quantile that the sleep lasts.
 pub(super) const TYPICAL_SLEPT_PART: f32 = 0.8;
 /// Spinning ends this much after twice the longest time seen.
 pub(super) const PATIENCE_NS: u64 = 50_000;
@@ -235,7 +236,7 @@ pub(super) const SHORT_DECISION_NS: u64 = 50_000_000;
 pub(super) const SAVING_FACTOR: f32 = 0.9;
 /// The present way may exceed the shortest time by this many times what others may.
 pub(super) const KEEP_FACTOR: f32 = 1.2;
-/// The same while the CPU is short.
+/// While the CPU is short, the present way may exceed it by this many times what others may.
 pub(super) const KEEP_SHORT_FACTOR: f32 = 2.0;
 /// Planned sleeps hold their goal: they count as late by at most this part of what it allows.
 pub(super) const PLANNED_LATE_PART: f32 = 0.9;
@@ -248,8 +249,8 @@ pub(super) const PLANNED_LATE_PART: f32 = 0.9;
 /// Waiting for an interrupt costs at most this many times the CPU of a sleep: a program that
 /// computes between its I/Os makes it look dearer.
 pub(super) const INTERRUPT_CPU_SLEEPS: f32 = 3.0;
-/// With each decision for another way, this part is left of what an interrupt cost, so that it is
-/// tried again: what was measured may have been by chance.
+/// Each decision for another way keeps this part of the measured cost of an interrupt, so that the
+/// interrupt is tried again: the measurement may have been accidental.
 pub(super) const INTERRUPT_CPU_KEPT_PART: f32 = 0.98;
 /// The deepest queue at which an interrupt is measured.
 pub(super) const MEASURED_DEPTH_IOS: f32 = 4.0;
@@ -268,7 +269,8 @@ pub(super) const LEFT_LONGEST_NS: u64 = 60_000_000_000;
 
 /// One I/O in this many is woken for early.
 pub(super) const EXPLORE_EVERY_IOS: u32 = 48;
-/// The same where an I/O ends its sleep itself, and so shows its time but for the wake-up's.
+/// One I/O in this many is woken for early where an I/O ends its sleep itself, and so shows its
+/// time except for the wake-up's.
 pub(super) const EXPLORE_INTERRUPTED_IOS: u32 = 192;
 /// One I/O is woken for early after this many oversleeps in a row.
 pub(super) const EXPLORE_AFTER_OVERSLEEPS: u32 = 32;
@@ -310,9 +312,10 @@ pub(super) const PROBE_CPU_MOST_FACTOR: f32 = 1.5;
 
 /// An interrupt does not show when the I/O ended, so one I/O in this many is polled for.
 pub(super) const PROBE_IOS: u32 = 32;
-/// The same while the CPU is short.
+/// While the CPU is short, one I/O in this many is polled for.
 pub(super) const PROBE_SHORT_IOS: u32 = 512;
-/// The same with others in flight: waiting for both queues means spinning.
+/// With others in flight, one I/O in this many is polled for: waiting for both queues means
+/// spinning.
 pub(super) const PROBE_DEEP_IOS: u32 = 4_096;
 
 // ---- Observe: how much of its CPU the thread gets (`share`) ----
@@ -328,7 +331,7 @@ pub(super) const LOOK_NS: u64 = 4_000_000;
 /// Whether the CPU is short is told from times that count 1/e when they are this old. About one
 /// period of a quota.
 pub(super) const RECENT_NS: f32 = 1e8;
-/// The same, for measuring shares.
+/// Shares are measured from times that count 1/e when they are this old.
 pub(super) const STEADY_NS: f32 = 1e9;
 
 // The same; `one_that_sleeps_learns_how_long_it_waits_after_it`. ALWAYS_PART: indifferent, but

@@ -1,4 +1,4 @@
-//! The cost of a sleep: the distribution of its lateness, and its CPU time. Measured once per
+//! The cost of a sleep: the distribution of its lateness, and its CPU time. It is measured once per
 //! process, and kept current from the sleeps that are made.
 
 use std::sync::{OnceLock, mpsc};
@@ -40,8 +40,8 @@ impl SleepCosts {
         Self { late_ns: std::array::from_fn(|_| vec![0]), cpu_ns: 0, signal_late_ns: [0; LENGTHS] }
     }
 
-    /// Costs from samples of lateness in ns, the same for every length of sleep; `signal_late_ns` is
-    /// that of a signal.
+    /// Costs from samples of lateness in ns, the same for every length of sleep; `signal_late_ns`
+    /// is that of a signal.
     pub fn of(late_ns: &[u32], cpu_ns: u32, signal_late_ns: u32) -> Self {
         let samples = if late_ns.is_empty() { vec![0] } else { late_ns.to_vec() };
         let late_ns = std::array::from_fn(|_| samples.clone());
@@ -75,7 +75,7 @@ impl SleepCosts {
         cpu_ns.sort_unstable();
         let signalled_ns = signal_late_ns(lengths_ns);
         let signal_late_ns = std::array::from_fn(|length| {
-            // As late as a timer's thread, where nothing else is known.
+            // Where nothing else is known, a signal counts as late as a timer.
             let timer_ns = Lateness::of(&late_ns[length]).median();
             signalled_ns.map_or(timer_ns, |ns| {
                 ns[length].min(timer_ns.max(1_000).saturating_mul(SIGNAL_MOST_FACTOR))
@@ -85,9 +85,9 @@ impl SleepCosts {
     }
 }
 
-/// How late a thread runs that a signal wakes, in ns; median of the calmest batch, by length of
-/// sleep. The two threads have CPUs of their own: on one, the woken thread takes over at once. `None`
-/// if there are no two, or if they are busy for long.
+/// The median lateness of a thread that a signal wakes, in ns, in the calmest batch, by length of
+/// sleep. The two threads have CPUs of their own: on one CPU, the woken thread takes over at once.
+/// `None` if there are no two CPUs, or if they are busy for long.
 fn signal_late_ns(lengths_ns: [u64; LENGTHS]) -> Option<[u32; LENGTHS]> {
     let allowed = cpu::allowed();
     let (&own, &other) = (allowed.first()?, allowed.last().filter(|cpu| allowed[0] != **cpu)?);
@@ -106,7 +106,7 @@ fn signal_late_ns(lengths_ns: [u64; LENGTHS]) -> Option<[u32; LENGTHS]> {
             let _ = done.send(late_ns);
         }
     };
-    // Not this thread, whose CPUs are its own affair.
+    // Another thread measures, so that the affinity of this one stays as it is.
     let _measures = meantime_process::thread::spawn("meantime-calib", measure).ok()?;
     let late_ns = result.recv_timeout(Duration::from_millis(SIGNALS_TIMEOUT_MS)).ok()?;
     late_ns.iter().all(Option::is_some).then(|| late_ns.map(Option::unwrap_or_default))
@@ -176,21 +176,21 @@ pub struct WakeCost {
     costs: SleepCosts,
     lengths: [Lateness; LENGTHS],
     cpu_ns: f32,
-    /// How much later an interrupt's waiter runs than was measured at start-up, in ns; median; and
-    /// the number of them since the last call of [`WakeCost::forget_interrupts`].
+    /// How much later an interrupt's waiter runs than was measured at start-up, in ns (median); and
+    /// the number of interrupts since the last call of [`WakeCost::forget_interrupts`].
     interrupt_more_ns: f32,
     interrupts: u32,
     /// How much later a signal wakes a thread than a timer does, in ns: as measured at start-up, by
-    /// length of sleep, and what was found since.
+    /// length of sleep, and as found since.
     signal_more_ns: [f32; LENGTHS],
     signal_found_ns: f32,
-    /// Of the sleeps that only measure: the last one, and how long and for how many I/Os to wait for
-    /// the next.
+    /// Of the sleeps that only measure: when the last one was, and how long and for how many I/Os
+    /// to wait before the next.
     probed_ns: u64,
     asked: u32,
     probe_after_ns: u64,
     probe_after_ios: u32,
-    /// The length of the next of them, in ns, once it is planned; 0: none is.
+    /// The length of the next such sleep, in ns, once it is planned; 0 if none is.
     probe_ns: u64,
 }
 
@@ -235,18 +235,18 @@ impl WakeCost {
         self.cpu_ns
     }
 
-    /// Lateness of who blocks for `blocked_ns` until an interrupt, in ns; median: as measured at
-    /// start-up, and as seen.
+    /// The median lateness of a thread that blocks for `blocked_ns` until an interrupt, in ns: as
+    /// measured at start-up, and as seen.
     pub fn interrupt_late_ns(&self, blocked_ns: u64) -> (f32, f32) {
         let measured_ns = self.costs.signal_late_ns[length_of(blocked_ns)] as f32;
         (measured_ns, (measured_ns + self.interrupt_more_ns).max(0.0))
     }
 
-    /// Records that who blocked for `blocked_ns` until an interrupt ran `late_ns` after the I/O had
-    /// probably ended.
+    /// Records that a thread that blocked for `blocked_ns` until an interrupt ran `late_ns` after
+    /// the I/O had probably ended.
     #[inline]
     pub fn interrupted(&mut self, blocked_ns: u64, late_ns: f32) {
-        // Goes up as often as down at the median, whatever single ones are.
+        // The estimate goes up as often as down at the median, whatever single values are.
         let (_, seen_ns) = self.interrupt_late_ns(blocked_ns);
         let step_ns = INTERRUPT_STEP_PART * seen_ns.max(1_000.0);
         let more_ns = self.interrupt_more_ns + if late_ns > seen_ns { step_ns } else { -step_ns };
@@ -255,7 +255,7 @@ impl WakeCost {
         self.interrupts = self.interrupts.saturating_add(1);
     }
 
-    /// Called with each decision: what was found of interrupts is forgotten while none is used.
+    /// Called with each decision: forgets what was found of interrupts while none is used.
     pub fn forget_interrupts(&mut self) {
         if std::mem::take(&mut self.interrupts) == 0 {
             self.interrupt_more_ns *= 1.0 - INTERRUPT_FORGET_PART;
@@ -265,7 +265,7 @@ impl WakeCost {
     /// Records a sleep.
     #[inline]
     pub fn record(&mut self, wake: Wake) {
-        // The planned one, and no other sleep.
+        // This is the planned one, and no other sleep.
         let is_probe =
             self.probe_ns > 0 && (self.probe_ns / 2..=self.probe_ns).contains(&wake.slept_ns);
         let weight = if is_probe { PROBE_WEIGHT_SLEEPS } else { 1 };
@@ -282,20 +282,20 @@ impl WakeCost {
         (0..weight).for_each(|_| lateness.push(late_ns));
     }
 
-    /// Records what a sleep was charged, in ns.
+    /// Records the CPU time that a sleep was charged, in ns.
     pub fn record_cpu(&mut self, cpu_ns: u64) {
         self.charge(cpu_ns, SLEEP_CPU_MOST_FACTOR, SLEEP_CPU_STEP_PART);
     }
 
-    /// Moves the CPU of a sleep by `part` of the difference to `cpu_ns`, or to `most` times itself: a
-    /// preemption is not part of a sleep's cost.
+    /// Moves the CPU of a sleep by `part` of the difference to `cpu_ns`, which counts as at most
+    /// `most` times the present value: a preemption is not part of a sleep's cost.
     fn charge(&mut self, cpu_ns: u64, most: f32, part: f32) {
         let cpu_ns = (cpu_ns as f32).min(most * self.cpu_ns.max(1_000.0));
         self.cpu_ns += part * (cpu_ns - self.cpu_ns);
     }
 
-    /// Whether to sleep only to measure that: none pays, and the last one is long ago, both in time
-    /// and in calls of this function. It would be one of `sleep_ns`.
+    /// Whether to sleep only to measure the cost: no sleep pays, and the last one is long ago, both
+    /// in time and in calls of this function. The sleep would be one of `sleep_ns`.
     #[inline]
     pub fn is_due(&mut self, now_ns: u64, sleep_ns: u64) -> bool {
         self.asked = self.asked.saturating_add(1);
@@ -316,19 +316,19 @@ impl WakeCost {
         (self.probe_after_ns, self.probe_after_ios) = (FIRST_PROBE_NS, FIRST_PROBE_IOS);
     }
 
-    /// Lateness of a sleep of about `sleep_ns` that a signal ends, in ns: that of one that ends at its
-    /// time, and the difference.
+    /// The lateness of a sleep of about `sleep_ns` that a signal ends, in ns: that of a sleep that
+    /// ends at its time, plus the difference between signal and timer.
     pub fn signalled_late_ns(&mut self, sleep_ns: u64) -> f32 {
         let more_ns = self.signal_more_ns[length_of(sleep_ns)] + self.signal_found_ns;
         (self.groups(sleep_ns)[GROUPS / 2] + more_ns).max(0.0)
     }
 
     /// Records that an I/O whose time was seen took less, or more, than half of those whose times
-    /// were concluded from the signals that woke the thread: these are later, or less late, than was
-    /// assumed. Half of all I/Os differ by `spread_ns`.
+    /// were concluded from the signals that woke the thread. Signals are then later, or less late,
+    /// than was assumed. Half of all I/Os differ by `spread_ns`.
     pub fn signals_are(&mut self, later: bool, sleep_ns: u64, spread_ns: f32) {
         let late_ns = self.signalled_late_ns(sleep_ns).max(1_000.0);
-        // Where times differ by more than the lateness, one says little.
+        // Where times differ by more than the lateness, one I/O says little.
         let step_ns = SIGNAL_STEP_PART * late_ns * (late_ns / spread_ns.max(1.0)).min(1.0);
         let found_ns = self.signal_found_ns + if later { step_ns } else { -step_ns };
         let measured_ns =

@@ -1,4 +1,4 @@
-//! Measures the costs of this machine's ways to wait: no figure is built in.
+//! Measures the costs of this machine's ways to wait; no figure is built in.
 
 mod sleeps;
 mod wakes;
@@ -52,7 +52,7 @@ impl Times {
 /// median of batches.
 ///
 /// # Errors
-/// If no thread can be started there.
+/// Fails if no thread can be started there.
 pub fn cacheline_rtt(other_cpu: Option<usize>) -> Result<Times, HwError> {
     #[repr(align(128))]
     struct Line(AtomicU64);

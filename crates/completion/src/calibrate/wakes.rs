@@ -15,7 +15,7 @@ const LOOK_AGAIN_NS: u64 = 1_000_000_000;
 /// deeper idle state.
 ///
 /// # Errors
-/// If no thread or eventfd can be created.
+/// Fails if no thread or eventfd can be created.
 pub fn eventfd_wake(
     other_cpu: Option<usize>,
     idle: Duration,
@@ -27,10 +27,12 @@ pub fn eventfd_wake(
     wake(move |_| theirs.signal(), wait, other_cpu, idle, count)
 }
 
-/// As [`eventfd_wake`], by a futex.
+/// The time in ns from a futex being set on `other_cpu` until the calling thread, which sleeps on
+/// it, runs. Between two wake-ups the caller's core is idle for `idle`, and may enter a deeper idle
+/// state.
 ///
 /// # Errors
-/// If no thread can be created.
+/// Fails if no thread can be created.
 pub fn futex_wake(
     other_cpu: Option<usize>,
     idle: Duration,
@@ -46,7 +48,7 @@ pub fn futex_wake(
     wake(move |turn| theirs.set(turn + 1), wait, other_cpu, idle, count)
 }
 
-/// Another thread calls `signal` once per turn, and this one waits for it by `wait`.
+/// Has another thread call `signal` once per turn, while this one waits for it by `wait`.
 fn wake(
     signal: impl Fn(u32) + Send + 'static,
     wait: impl Fn(u32),

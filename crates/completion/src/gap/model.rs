@@ -48,7 +48,7 @@ struct Queue {
 
 impl Source for Queue {
     fn reap(&mut self) -> usize {
-        // As `nvme::ring::Ring::take`: phase first, Acquire, then the rest.
+        // As in `nvme::ring::Ring::take`, the phase comes first, with Acquire, and then the rest.
         if self.device.high.load(Ordering::Acquire) <= self.taken {
             return 0;
         }
@@ -99,7 +99,7 @@ fn device() -> Arc<Device> {
     })
 }
 
-/// As the software SSD does it: data, lower half, upper half with Release, then the signal.
+/// Completes like the software SSD: data, lower half, upper half with Release, then the signal.
 fn complete(device: &Device, n: u64) {
     device.data.store(n, Ordering::Relaxed);
     device.low.store(n, Ordering::Relaxed);
@@ -138,7 +138,7 @@ fn blocking_loses_no_interrupt() {
 fn falling_back_from_spinning_loses_no_interrupt() {
     run(&[WaitPlan::Poll], true);
     run(&[WaitPlan::Sleep(1_000)], true);
-    // A plan that is over at once, so that it also falls back.
+    // The plan is over at once, so that the wait also falls back.
     let plan = Plan::of(&[Stage { from_ns: 0, until_ns: 1_000 }]).with_patience_ns(1);
     run(&[WaitPlan::Planned { plan, since_ns: 0 }], true);
 }

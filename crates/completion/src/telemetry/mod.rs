@@ -4,8 +4,8 @@
 //! The channel's thread owns the [`Telemetry`]; every other thread of the process uses the
 //! channel's [`ChannelControl`], from [`channels`]. The channel never waits for a reader: it
 //! publishes at places off the fast path where it has read a clock anyway, at most once per
-//! [`PUBLISH_INTERVAL_NS`], and a little later if somebody just reads. So an idle channel shows its
-//! last state, and takes a request when it is next used.
+//! [`PUBLISH_INTERVAL_NS`], and a little later if a thread is just reading. So an idle channel
+//! shows its last state, and takes a request when it is next used.
 //!
 //! ```
 //! use meantime::block::{BlockDevice, ChannelOptions, OpenOptions};
@@ -60,17 +60,17 @@ pub struct ChannelControl {
     closed: AtomicBool,
 }
 
-/// A change requested from outside: one at a time.
+/// A change requested from outside; there is at most one at a time.
 #[derive(Debug)]
 enum Request {
     None,
     /// The channel has not taken it.
     Asked(Policy),
-    /// The channel has taken it, and not answered; `left`: the asker has left.
+    /// The channel has taken it, and not answered; `left` says that the asker has left.
     Taken {
         left: bool,
     },
-    /// Made, or the reason why not.
+    /// The change was made, or the reason why not.
     Answered(Result<(), String>),
 }
 
@@ -147,7 +147,7 @@ impl ChannelControl {
         lock(&self.published).1
     }
 
-    /// The asker leaves its request. True if the channel has not taken it, and never will.
+    /// Leaves the request. Returns true if the channel has not taken it, and so never will.
     fn leave(&self) -> bool {
         let mut request = lock(&self.request);
         let withdrawn = matches!(*request, Request::Asked(_));
@@ -162,7 +162,8 @@ impl ChannelControl {
     /// answer.
     ///
     /// # Errors
-    /// [`AskError::Busy`], [`AskError::Closed`].
+    /// Returns [`AskError::Busy`] if another request is pending, or [`AskError::Closed`] if the
+    /// channel was dropped.
     pub fn ask(self: &Arc<Self>, policy: Policy) -> Result<Asked, AskError> {
         if self.is_closed() {
             return Err(AskError::Closed { id: self.id });
@@ -192,7 +193,7 @@ impl Asked {
         self.control.id
     }
 
-    /// The answer, if there is one yet: the change was made, or the reason why not.
+    /// The answer, if there is one yet: that the change was made, or the reason why not.
     pub fn answer(&self) -> Option<Result<(), AskError>> {
         match &*lock(&self.control.request) {
             Request::Answered(answer) => Some(answer.clone().map_err(AskError::Refused)),
@@ -204,7 +205,7 @@ impl Asked {
     /// Waits for the answer. Withdraws the request if there is none within `timeout`.
     ///
     /// # Errors
-    /// Any of [`AskError`].
+    /// Returns the reason why the change was not made, as [`AskError`].
     pub fn wait(self, timeout: Duration) -> Result<(), AskError> {
         let start = Instant::now();
         loop {
@@ -221,8 +222,8 @@ impl Asked {
     /// Withdraws the request. Returns its outcome if it is too late for that.
     ///
     /// # Errors
-    /// [`AskError::Idle`] if it was withdrawn; otherwise as [`Asked::answer`], or
-    /// [`AskError::Unanswered`].
+    /// Returns [`AskError::Idle`] if the request was withdrawn, [`AskError::Unanswered`] if the
+    /// channel has taken it and not answered, or else the reason that [`Asked::answer`] gives.
     pub fn withdraw(mut self) -> Result<(), AskError> {
         let id = self.control.id;
         if let Some(answer) = self.answer() {
@@ -251,7 +252,8 @@ pub struct Telemetry {
     control: Arc<ChannelControl>,
     /// Next time to publish, in ns.
     due_ns: u64,
-    /// What it published last, or would have, had nobody read.
+    /// The last published state. A state that was due while a thread was reading counts as
+    /// published.
     last: (Policy, QueueFigures),
 }
 
@@ -259,7 +261,7 @@ impl Telemetry {
     /// Registers a channel to `device`, which waits by `policy`, at `now_ns`.
     pub fn new(device: &str, policy: Policy, now_ns: u64) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        // A system call, once a thread: not on the path of an I/O.
+        // This makes a system call once per thread, so it is not on the path of an I/O.
         this_thread();
         let figures = QueueFigures { published_ns: now_ns, ..QueueFigures::default() };
         let last = (policy, figures);
@@ -286,9 +288,9 @@ impl Telemetry {
         now_ns >= self.due_ns
     }
 
-    /// Publishes `figures` as of `now_ns`, with this thread's number; the next time, if somebody
-    /// reads. It waits for nobody, makes no system call after a thread's first, and allocates
-    /// nothing.
+    /// Publishes `figures` as of `now_ns`, with this thread's number; if a thread is just reading,
+    /// it publishes the next time. It never waits, makes no system call after a thread's first, and
+    /// allocates nothing.
     #[cold]
     pub fn publish(&mut self, now_ns: u64, policy: Policy, figures: &QueueFigures) {
         let figures = QueueFigures { thread_id: this_thread(), published_ns: now_ns, ..*figures };
@@ -300,7 +302,7 @@ impl Telemetry {
     }
 
     /// Takes the policy requested from outside, if there is a request; [`Telemetry::answer`] must
-    /// follow. One load if there is none.
+    /// follow. Without a request this is one load.
     #[inline]
     pub fn take_request(&mut self) -> Option<Policy> {
         if !self.control.asked.load(Ordering::Acquire) {
@@ -308,7 +310,7 @@ impl Telemetry {
         }
         let mut request = self.control.request.try_lock().ok()?;
         self.control.asked.store(false, Ordering::Relaxed);
-        // It may have been withdrawn.
+        // The request may have been withdrawn.
         let Request::Asked(policy) = *request else { return None };
         *request = Request::Taken { left: false };
         Some(policy)
@@ -336,7 +338,7 @@ impl Drop for Telemetry {
     }
 }
 
-/// The calling thread's number: asked of the kernel once.
+/// The calling thread's number, which is queried from the kernel once.
 fn this_thread() -> u64 {
     thread_local! {
         static ID: u64 = rustix::thread::gettid().as_raw_nonzero().get() as u64;

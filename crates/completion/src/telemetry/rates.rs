@@ -33,14 +33,15 @@ impl Snapshot {
             .max_by_key(|figures| figures.published_ns)
     }
 
-    /// Where an interval begins or ends for a thread that last published at `published_ns`: at that
-    /// time, so that figures and time agree; or now, if it has been idle since.
+    /// Where an interval begins or ends for a thread that last published at `published_ns`. It is
+    /// that time, so that figures and time agree; or now, if the thread has been idle since.
     fn edge_ns(&self, published_ns: u64) -> u64 {
         if self.now_ns.saturating_sub(published_ns) > STALE_NS { self.now_ns } else { published_ns }
     }
 }
 
-/// A channel's activity between two snapshots. `None`: nothing happened to compute it from.
+/// A channel's activity between two snapshots. A value is `None` if nothing happened to compute it
+/// from.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct QueueRates {
     /// The channel.

@@ -4,15 +4,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::{ChannelControl, QueueFigures};
 
-/// The most devices of which sums are kept when their last channel is gone.
+/// The most devices whose sums are kept after their last channel is gone.
 const DEVICES_MAX: usize = 64;
 /// The name of the sum over the others.
 const OTHERS: &str = "others";
 
 struct Channels {
-    /// In order of creation.
+    /// The channels in order of creation.
     live: Vec<Weak<ChannelControl>>,
-    /// What closed channels had counted.
+    /// The counts of closed channels.
     closed: Vec<DeviceFigures>,
 }
 
@@ -23,7 +23,7 @@ fn with<R>(act: impl FnOnce(&mut Channels) -> R) -> R {
     act(&mut CHANNELS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// The sums over a device's channels, past and present. What is no count is 0.
+/// The sums over a device's channels, past and present. Figures that are no counts are 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceFigures {
     /// The name of the device, as it was opened.
@@ -66,7 +66,7 @@ pub(super) fn remove(control: &ChannelControl) {
         channels.live.retain(others);
         let device = control.device();
         add_to(&mut channels.closed, device, &figures);
-        // As long as it has another channel, its sums would go backwards.
+        // While the device has another channel, its sums would decrease.
         let mut live = channels.live.iter().filter_map(Weak::upgrade);
         if !live.any(|other| other.device() == device) {
             limit(&mut channels.closed, device);
@@ -74,8 +74,8 @@ pub(super) fn remove(control: &ChannelControl) {
     });
 }
 
-/// The sums over all channels that this process has had, by device. They never decrease, but for
-/// what is in flight. Beyond 64 devices, those without a channel are summed as `others`.
+/// The sums over all channels that this process has had, by device. They never decrease, except for
+/// the commands in flight. Beyond 64 devices, those without a channel are summed as `others`.
 pub fn devices() -> Vec<DeviceFigures> {
     with(|channels| {
         let mut sums = channels.closed.clone();
@@ -86,8 +86,8 @@ pub fn devices() -> Vec<DeviceFigures> {
     })
 }
 
-/// The current channels of this process, the oldest first. A dropped one is not listed; handles
-/// that remain are [`ChannelControl::is_closed`].
+/// The current channels of this process, the oldest first. A dropped one is not listed; remaining
+/// handles to it are [`ChannelControl::is_closed`].
 pub fn channels() -> Vec<Arc<ChannelControl>> {
     with(|channels| {
         let live = channels.live.iter().filter_map(Weak::upgrade);

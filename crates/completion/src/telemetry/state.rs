@@ -71,17 +71,18 @@ figures! {
     way_since_ns,
     /// The part of a CPU that the thread is taken to get, in thousandths.
     cpu_share_permille,
-    /// The time that an I/O was expected to take by polling at the last decision, in ns; 0: unknown.
+    /// The time that an I/O was expected to take by polling at the last decision, in ns; 0:
+    /// unknown.
     poll_ns,
-    /// The same, with sleeps by plan.
+    /// The time that an I/O was expected to take with sleeps by plan, in ns; 0: unknown.
     planned_ns,
-    /// The same, with the interrupt.
+    /// The time that an I/O was expected to take with the interrupt, in ns; 0: unknown.
     interrupt_ns,
-    /// The CPU that it expected an I/O's wait to take by each way, in ns.
+    /// The CPU that it expected an I/O's wait to take by polling, in ns.
     poll_cpu_ns,
-    /// The same, with sleeps by plan.
+    /// The CPU that it expected an I/O's wait to take with sleeps by plan, in ns.
     planned_cpu_ns,
-    /// The same, with the interrupt.
+    /// The CPU that it expected an I/O's wait to take with the interrupt, in ns.
     interrupt_cpu_ns,
     /// Commands that were not complete at their deadline, and those found complete only then.
     timeouts,
@@ -98,7 +99,7 @@ figures! {
 }
 
 impl QueueFigures {
-    /// Adds the counts of `other`, a channel to the same device. What is no count stays.
+    /// Adds the counts of `other`, a channel to the same device. Figures that are no counts stay.
     pub(super) fn add(&mut self, other: &Self) {
         self.ended += other.ended;
         self.in_flight += other.in_flight;

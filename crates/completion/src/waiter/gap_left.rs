@@ -3,7 +3,7 @@
 use super::super::learning::Flight;
 use super::{InFlight, Queues, SlowPath, Waiter};
 
-/// I/Os without a question after which I/O is no longer timed.
+/// After this many I/Os without a question, I/O is no longer timed.
 const UNASKED_IOS: u32 = 64;
 
 /// With more requests than this in flight, one is always about to end.
@@ -27,8 +27,8 @@ impl Waiter {
         Some(self.earliest_end_ns(queues, None)?.saturating_sub(queues.now_ns()))
     }
 
-    /// When the request waited for may be complete, in ns: `id` if a caller has a ticket for it,
-    /// else any request. `None`: unknown.
+    /// When the request waited for may be complete, in ns; `None` if unknown. That request is `id`
+    /// if a caller has a ticket for it, and otherwise any request.
     pub(super) fn earliest_end_ns<Q: Queues>(&self, queues: &Q, id: Option<Q::Id>) -> Option<u64> {
         let end_ns = |request: InFlight| {
             let Flight { submitted_ns, class, .. } = request.flight;
@@ -47,8 +47,8 @@ impl Waiter {
             .try_fold(u64::MAX, |earliest_ns, request| Some(earliest_ns.min(end_ns(request)?)))
     }
 
-    /// Called when a timed I/O or a wait has ended. Without a question for long enough, restores
-    /// the normal state.
+    /// Called when a timed I/O or a wait has ended. Restores the normal state if no question came
+    /// for long enough.
     pub(super) fn after_asked<Q: Queues>(&mut self, queues: &Q) {
         self.unasked_ios = self.unasked_ios.saturating_add(1);
         self.takes_times &= self.unasked_ios < UNASKED_IOS;

@@ -19,8 +19,8 @@
 //! A polled request that is not timed passes through none of this: the channel itself looks
 //! [`FIRST_LOOKS`] times, and calls the waiter only if it found no completion.
 //!
-//! **Work of the caller's.** After [`Waiter::gap_left_ns`] every request is timed, until 64 I/Os have
-//! ended without such a question.
+//! **Work of the caller's.** After [`Waiter::gap_left_ns`] every request is timed, until 64 I/Os
+//! have ended without such a question.
 //!
 //! **Several channels.** A thread that waits on several looks at each, and asks each
 //! [`Waiter::rest`] until when it may sleep.
@@ -47,7 +47,7 @@ use rest::Looks;
 pub use rest::Rest;
 use times::Times;
 
-/// Looks for a polled request before the channel calls its waiter: about 200 ns.
+/// The number of looks for a polled request before the channel calls its waiter: about 200 ns.
 pub const FIRST_LOOKS: u32 = 128;
 
 /// Number of requests whose likely ends are compared.
@@ -56,9 +56,9 @@ const COMPARED: usize = 16;
 /// How ended requests were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// In a wait on the polled queue, or on the one with an interrupt.
+    /// In a wait on the polled queue, or on the queue with an interrupt.
     Waiting {
-        /// Whether it was the one with an interrupt.
+        /// Whether it was the queue with an interrupt.
         interrupted: bool,
     },
     /// By a look outside a wait: they may have been complete for long.
@@ -94,19 +94,19 @@ pub struct Waiter {
     takes_times: bool,
     /// Whether a caller has asked for the time left since the last wait.
     asked: bool,
-    /// I/Os that have ended since the last such question.
+    /// The number of I/Os that have ended since the last such question.
     unasked_ios: u32,
-    /// For the polled queue, and for the one with an interrupt.
+    /// The gaps of the polled queue and of the queue with an interrupt.
     gaps: [Gap; 2],
     learning: Learning,
     times: Times,
-    /// If a thread looks at several channels.
+    /// The looks, if a thread looks at several channels.
     looks: Looks,
 }
 
 impl Waiter {
-    /// A waiter without observations. `costs`: the costs of sleeping; `None`: those of this
-    /// machine, measured when a policy needs them.
+    /// A waiter without observations. `costs` are the costs of sleeping; `None` stands for those of
+    /// this machine, measured when a policy needs them.
     pub fn new(costs: Option<SleepCosts>) -> Self {
         Self { learning: Learning::new(costs), ..Self::default() }
     }
@@ -251,8 +251,8 @@ impl Waiter {
         self.learn(queues, Found::Waiting { interrupted });
     }
 
-    /// Waits until a command of any request without a ticket has ended. False if no such request is
-    /// in flight.
+    /// Waits until a command of any request without a ticket has ended. Returns false if no such
+    /// request is in flight.
     #[inline]
     pub fn wait_for_any<Q: Queues>(&mut self, queues: &mut Q) -> bool {
         if queues.is_busy(false) && queues.is_busy(true) {
@@ -277,8 +277,8 @@ impl Waiter {
         self.learn(queues, Found::Waiting { interrupted: false });
     }
 
-    /// The request without a ticket that is likely to end first, of those that `may`; only the
-    /// first few are compared.
+    /// The request without a ticket that is likely to end first, among those for which `may` is
+    /// true. Only the first few are compared.
     fn next_to_end<Q: Queues>(&self, queues: &Q, may: impl Fn(&Q::Id) -> bool) -> Option<Q::Id> {
         let first = queues.unclaimed().find(&may)?;
         if !matches!(queues.request(first).policy, Policy::Adaptive(_)) {
@@ -291,7 +291,8 @@ impl Waiter {
         queues.unclaimed().filter(may).take(COMPARED).min_by_key(end_ns)
     }
 
-    /// As [`Waiter::wait_for`], for callers that ask for the time left.
+    /// Waits until a command has ended on the queue of `id`, for a caller that asks for the time
+    /// left.
     #[inline(never)]
     fn wait_asked<Q: Queues>(&mut self, queues: &mut Q, id: Q::Id) {
         let asked = std::mem::take(&mut self.asked);
@@ -299,7 +300,7 @@ impl Waiter {
         let InFlight { policy, flight, timed, .. } = queues.begin_wait(id);
         let interrupted = flight.interrupted;
         if queues.is_busy(interrupted) {
-            // Without a sleep, since only then the earliest completion can be learned.
+            // It must not sleep: only then the earliest completion can be learned.
             let plan = match timed && unknown {
                 true => WaitPlan::Poll,
                 false => self.learning.wait_plan(policy, &flight, queues),

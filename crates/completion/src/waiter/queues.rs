@@ -50,7 +50,7 @@ pub trait Queues {
     /// Whether commands are in flight on the polled queue, or on the one with an interrupt.
     fn is_busy(&self, interrupted: bool) -> bool;
 
-    /// Commands may have ended on this queue: sends requests that wait for room.
+    /// Called after commands may have ended on this queue: sends requests that wait for room.
     fn refill(&mut self, interrupted: bool) {
         let _ = interrupted;
     }
@@ -86,8 +86,8 @@ pub trait Queues {
         clock::thread_cpu_ns()
     }
 
-    /// How long this thread could have run and did not, in ns; `None`: unknown. A system call or
-    /// more.
+    /// How long this thread was runnable but did not run, in ns; `None` if unknown. This takes at
+    /// least one system call.
     fn thread_waited_ns(&self) -> Option<u64> {
         cpu::thread_waited_ns()
     }

@@ -1,21 +1,22 @@
-//! Waiting on several channels at once: what one of them needs of a thread that looks at all.
+//! Waiting on several channels at once: the needs of each channel, for a thread that looks at all
+//! of them.
 //!
-//! The thread looks at each channel in turn. When a round of polls was empty, it asks each for
-//! its [`Rest`]: the time until which no look is needed. If there is such a time for all, the
-//! thread sleeps until the first of them, or until an interrupt; else it looks again.
+//! The thread looks at each channel in turn. After a round of empty polls, it asks each for its
+//! [`Rest`]: the time until which no look is needed. If there is such a time for all, the thread
+//! sleeps until the first of them, or until an interrupt. Otherwise it looks again.
 
 use super::super::gap::{LONGEST_NAP_NS, NAP_SHARE, OffQueue, Source as _, WaitPlan};
 use super::{Found, InFlight, Queues, Waiter};
 
-/// Until when a channel need not be looked at.
+/// The time until which a channel need not be looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rest {
-    /// No look is needed before this time, in ns of the channel's clock. If it has passed: look
-    /// again and again.
+    /// No look is needed before this time, in ns of the channel's clock. If it has passed, the
+    /// thread looks again and again.
     pub until_ns: u64,
     /// Whether a completion may end the rest earlier, by the channel's event.
     pub interrupt: bool,
-    /// Whether a queued request is in flight. If not, only deadlines are looked for.
+    /// Whether a queued request is in flight. If not, a look only checks deadlines.
     pub waits: bool,
 }
 
@@ -29,11 +30,12 @@ impl Rest {
 /// A channel's state between the looks at it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Looks {
-    /// The commands that had ended at the last look: with the next one another wait begins.
+    /// The number of commands that had ended at the last look. With the next one another wait
+    /// begins.
     ended: u64,
-    /// Start of the wait, at its first empty poll; 0: there was none.
+    /// Start of the wait, at its first empty poll; 0 if there was none.
     since_ns: u64,
-    /// Since when the thread has looked without a rest.
+    /// The time since which the thread has looked without a rest.
     spun_since_ns: u64,
     /// Whether the spin budget is used up: the thread naps between looks until a command ends.
     naps: bool,
@@ -45,7 +47,7 @@ pub(super) struct Looks {
 }
 
 impl Waiter {
-    /// Until when no look at this channel is needed. Called at `now_ns`, after an empty poll.
+    /// The time until which this channel needs no look. Called at `now_ns`, after an empty poll.
     pub fn rest<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> Rest {
         let mut until_ns = u64::MAX;
         for interrupted in [false, true] {
@@ -67,15 +69,15 @@ impl Waiter {
         }
         let polled_ns = self.rest_of_polled(queues, now_ns);
         if polled_ns > now_ns && polled_ns < u64::MAX && !self.looks.naps {
-            // The thread looks again from then on.
+            // The thread looks again from that time on.
             self.looks.spun_since_ns = polled_ns;
         }
         until_ns = until_ns.min(polled_ns);
         Rest { until_ns, interrupt: queues.is_busy(true), waits: true }
     }
 
-    /// The same for the requests that are waited for by looks: not for those that block until their
-    /// interrupt.
+    /// The time for the requests that are waited for by looks, but not for those that block until
+    /// their interrupt.
     fn rest_of_polled<Q: Queues>(&mut self, queues: &mut Q, now_ns: u64) -> u64 {
         if self.looks.sleeps_until_ns > now_ns {
             return self.looks.sleeps_until_ns;
@@ -142,8 +144,8 @@ impl Waiter {
         }
     }
 
-    /// A poll was empty, after which the thread may look for long before it asks for a rest: it
-    /// was `off_queue` before.
+    /// Notes an empty poll, after which the thread may look for long before it asks for a rest.
+    /// `off_queue` is what it did before the poll.
     #[inline(never)]
     pub fn polled_empty(&mut self, off_queue: OffQueue) {
         self.gaps[0].polled_empty_after(off_queue);
@@ -155,8 +157,8 @@ impl Waiter {
         self.polled_empty(off_queue);
     }
 
-    /// Commands have ended otherwise than by a look: the next wait has nothing to do with the looks
-    /// before.
+    /// Notes that commands have ended otherwise than by a look: the next wait has nothing to do
+    /// with the looks before.
     #[inline(always)]
     pub fn forget_looks(&mut self) {
         if self.looks.since_ns != 0 {
@@ -165,8 +167,8 @@ impl Waiter {
         }
     }
 
-    /// Records the times of the requests that a look has found ended. `off_queue`: what the
-    /// thread did before that look, if not looking.
+    /// Records the times of the requests that a look has found ended. `off_queue` is what the
+    /// thread did before that look, if it was not looking.
     #[inline]
     pub fn found<Q: Queues>(&mut self, queues: &mut Q, off_queue: Option<OffQueue>) {
         let slept_ns = std::mem::take(&mut self.looks).sleep_ns;

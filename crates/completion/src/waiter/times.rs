@@ -3,8 +3,8 @@
 use super::super::class::Kind;
 use super::super::telemetry::Latencies;
 
-/// Minimum time between samples of polled I/O, in ns: 200 samples a second, negligible for a device
-/// of half a million I/Os.
+/// Minimum time between samples of polled I/O, in ns. 200 samples a second are negligible for a
+/// device that does half a million I/Os.
 const SAMPLE_INTERVAL_NS: u64 = 5_000_000;
 
 /// The timed I/Os.
