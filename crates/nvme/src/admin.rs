@@ -15,15 +15,15 @@ use meantime_hw::{Clock, DmaBuf, Progress};
 /// Entries of the admin queues.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
-/// Pauses before the further tries of a command, in ns.
+/// The pauses before each repetition of a command, in ns.
 const RETRY_PAUSES_NS: [u64; 3] = [100_000, 1_000_000, 10_000_000];
 
 /// The admin queue and what is in flight on it.
 pub(crate) struct AdminQueue {
     queue: QueuePair,
-    /// What moves its entries, if no device does.
+    /// What moves its entries, if the device does not.
     progress: Option<Arc<dyn Progress>>,
-    /// By owner.
+    /// The commands, by owner.
     slots: Vec<AdminSlot>,
 }
 
@@ -56,7 +56,8 @@ impl AdminQueue {
     }
 
     /// Sends `sqe` and waits for its completion. Returns CDW0 of the completion. Repeats the
-    /// command a few times if the controller's status says that it was not done and may be
+    /// command a few times if the controller's status says that it was not executed and may be
+    /// repeated.
     /// repeated.
     ///
     /// `data` is lent to the device. If the command is not answered in time, the buffer stays with
@@ -152,7 +153,7 @@ impl AdminQueue {
         self.slots.fill_with(|| AdminSlot::Free);
     }
 
-    /// Never frees the memory: the device may write to it for ever.
+    /// Keeps the memory allocated for ever: the device may still write to it.
     pub(crate) fn quarantine(mut self) {
         for slot in self.slots {
             if let AdminSlot::Abandoned(Some(data)) = slot {

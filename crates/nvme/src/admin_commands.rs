@@ -1,5 +1,5 @@
-//! What callers ask of a controller: features, and log pages and identification that the driver
-//! itself does not need (NVMe Base 1.4 §5.13 to §5.15, §5.21).
+//! The commands that callers ask of a controller: features, and log pages and identification that
+//! the driver itself does not need (NVMe Base 1.4 §5.13 to §5.15, §5.21).
 
 use meantime_nvme_spec::features::{InterruptCoalescing, fid, sel};
 use meantime_nvme_spec::identify::{NamespaceIdDescriptors, cns, nidt};
@@ -24,8 +24,8 @@ pub struct NamespaceIds {
 }
 
 impl NamespaceIds {
-    /// Parses the list of descriptors. Skips one whose length does not match its type, and one of
-    /// all zeroes, which means none.
+    /// Parses the list of descriptors. Skips a descriptor whose length does not match its type, and
+    /// one of all zeroes, which stands for no identifier.
     fn of(list: &[u8]) -> Self {
         fn id<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
             bytes.try_into().ok().filter(|id| *id != [0; N])
@@ -47,17 +47,17 @@ impl Controller {
     /// Reads feature `fid` (NVMe Base 1.4 §5.13).
     ///
     /// # Errors
-    /// The controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
+    /// Returns the controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
     pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
         Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
     }
 
     /// Writes feature `fid` while this controller is open: it is set again after a reset, and not
-    /// saved in the device. With the volatile write cache off (1.4 §5.21.1.6), every completed write
-    /// is durable, and slower.
+    /// saved in the device. With the volatile write cache off (1.4 §5.21.1.6), every completed
+    /// write is durable, and slower.
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn set_feature(&self, fid: u8, nsid: u32, value: u32) -> Result<u32> {
         self.with_features(|features, sender| features.set(sender, fid, nsid, value))
     }
@@ -66,7 +66,7 @@ impl Controller {
     /// §5.21.1.12).
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn autonomous_power_states(&self) -> Result<bool> {
         self.with_features(|_, sender| Ok(sender.apst()?.0.apste()))
     }
@@ -76,7 +76,7 @@ impl Controller {
     /// affected.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for an invalid number; the controller's error.
+    /// Returns [`Error::Unsupported`] for an invalid number, or the controller's error.
     pub fn set_interrupt_coalescing(&self, completions: u16, time_100us: u8) -> Result<()> {
         let Some(threshold) = completions.checked_sub(1).and_then(|thr| u8::try_from(thr).ok())
         else {
@@ -90,8 +90,8 @@ impl Controller {
     /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
     ///
     /// # Errors
-    /// The controller's error; no memory; [`Error::Unsupported`] unless `bytes` is a positive
-    /// multiple of 4.
+    /// Fails if there is no memory. Returns [`Error::Unsupported`] unless `bytes` is a positive
+    /// multiple of 4, or the controller's error.
     pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
         if bytes == 0 || !bytes.is_multiple_of(4) {
             return Err(Error::Unsupported(format!(
@@ -121,7 +121,7 @@ impl Controller {
     /// The SMART / health log (1.4 §5.14.1.2).
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn smart(&self) -> Result<SmartLog> {
         self.log(lid::SMART, "SMART log")
     }
@@ -129,7 +129,7 @@ impl Controller {
     /// The entries of the error log (1.4 §5.14.1.1), the latest first, at most `most`.
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn error_log(&self, most: u16) -> Result<Vec<ErrorLogEntry>> {
         let entries = most.min(self.info().error_log_entries).max(1);
         let bytes = u32::from(entries) * size_of::<ErrorLogEntry>() as u32;
@@ -146,7 +146,7 @@ impl Controller {
     /// The firmware slots (1.4 §5.14.1.3).
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn firmware_slots(&self) -> Result<FirmwareSlotLog> {
         self.log(lid::FIRMWARE_SLOT, "firmware slot log")
     }
@@ -155,20 +155,20 @@ impl Controller {
     /// keep this log.
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn commands_supported(&self) -> Result<Option<CommandsSupportedLog>> {
-        // A request for it would leave an entry in the error log.
+        // A controller without the log would put the request into its error log.
         if !self.info().has_commands_log {
             return Ok(None);
         }
         self.log(lid::COMMANDS_SUPPORTED, "commands supported log").map(Some)
     }
 
-    /// The identifiers of namespace `nsid`; none if the controller does not support the query
-    /// (before 1.3).
+    /// The identifiers of namespace `nsid`. They are empty if the controller does not support the
+    /// query (before 1.3).
     ///
     /// # Errors
-    /// The controller's error.
+    /// Returns the controller's error.
     pub fn namespace_ids(&self, nsid: u32) -> Result<NamespaceIds> {
         let version = self.info().version;
         if (version.major(), version.minor()) < (1, 3) {

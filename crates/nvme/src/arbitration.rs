@@ -11,13 +11,13 @@ use meantime_hw::ioprio::IoPriority;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum QueueClass {
-    /// Before every other class while it has commands: the others may starve.
+    /// Comes before every other class while it has commands: the others may starve.
     Urgent = qprio::URGENT,
-    /// By the weight of the class.
+    /// Is served by the weight of the class.
     High = qprio::HIGH,
-    /// By the weight of the class.
+    /// Is served by the weight of the class.
     Medium = qprio::MEDIUM,
-    /// By the weight of the class.
+    /// Is served by the weight of the class.
     Low = qprio::LOW,
 }
 

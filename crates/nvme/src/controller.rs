@@ -42,12 +42,12 @@ pub struct ControllerOptions {
     /// Number of I/O queue pairs to request.
     pub io_queues: u16,
     /// The most times that an I/O command is repeated if the device permits it, or if it was lost
-    /// with its queue; see [`retry`](super::retry). 0: never.
+    /// with its queue; see [`retry`](super::retry). 0 disables repetition.
     pub retries: u8,
     /// Whether to enable weighted round robin arbitration if the controller supports it, so that
     /// queues have classes.
     pub weighted_round_robin: bool,
-    /// Its weights and burst; `None`: 16 to 4 to 1, two commands at a time.
+    /// The weights and the burst; `None` selects 16 to 4 to 1, and two commands at a time.
     pub arbitration: Option<Arbitration>,
     /// Whether to keep the device in power state 0 while it is open if it would leave that state by
     /// itself (APST). The former setting is restored at the end.
@@ -55,8 +55,8 @@ pub struct ControllerOptions {
     /// Whether data on more than two pages uses an SGL descriptor instead of a PRP list, if the
     /// controller supports SGLs.
     pub sgl: bool,
-    /// Whether doorbells are shadowed by memory, if the controller supports it; `None`: if the
-    /// transport's doorbells are slow.
+    /// Whether doorbells are shadowed by memory, if the controller supports it. `None` shadows them
+    /// if the transport's doorbells are slow.
     pub shadow_doorbells: Option<bool>,
 }
 
@@ -80,7 +80,7 @@ impl Default for ControllerOptions {
 /// The longest deadline of an I/O command: an hour.
 const LONGEST_TIMEOUT_NS: u64 = 3_600_000_000_000;
 
-/// The `epoch` of a controller that is permanently gone.
+/// The epoch of a controller that is permanently gone.
 const EPOCH_GONE: u32 = u32::MAX;
 
 /// An enabled controller. The queues created on it share it; the last one dropped shuts it down.
@@ -96,28 +96,28 @@ pub struct Controller {
     /// Namespaces that cannot be used, with the reason.
     unusable: Vec<(u32, String)>,
     admin: Mutex<Admin>,
-    /// Reset epoch. Even: enabled; odd: being reset; [`EPOCH_GONE`]: permanently gone. Each reset
-    /// adds 2.
+    /// Reset epoch: even while enabled, odd while being reset, [`EPOCH_GONE`] once permanently
+    /// gone. Each reset adds 2.
     epoch: AtomicU32,
     /// Valid once the controller is gone: whether the device was cut off from our memory.
     memory_released: AtomicBool,
     /// Held while the device is released. Taken after `admin`, if both are.
     releasing: Mutex<()>,
-    /// Number of times that a controller with a volatile cache was found disabled without our
-    /// having disabled it.
+    /// Number of times that a controller with a volatile cache was found disabled although this
+    /// driver had not disabled it.
     cache_losses: AtomicU32,
     /// The number of losses that a failed flush, on any channel, has already reported.
     losses_reported: AtomicU32,
-    /// Dropped last: the next driver may claim the device only when all our uses have ended.
+    /// Dropped last: the next driver may claim the device only when all uses of it here have ended.
     registers: Registers,
 }
 
 struct Admin {
     /// `None` once the controller was given up.
     queue: Option<AdminQueue>,
-    /// Index qid − 1: in use.
+    /// Whether each queue identifier is in use; the index is qid − 1.
     qids: Vec<bool>,
-    /// By vector: in use. Vector 0 is the admin queue's, which is polled.
+    /// Whether each vector is in use. Vector 0 is the admin queue's, which is polled.
     vectors: Vec<bool>,
     features: Features,
 }
@@ -127,8 +127,8 @@ impl Controller {
     /// §7.6.1).
     ///
     /// # Errors
-    /// [`Error::Driven`] while another controller is enabled on it. Any fault of the device; the
-    /// controller is then left disabled.
+    /// Returns [`Error::Driven`] while another controller is enabled on the transport. Returns any
+    /// fault of the device, after which the controller is left disabled.
     pub fn enable(
         transport: Arc<dyn Transport>,
         mut options: ControllerOptions,
@@ -176,8 +176,8 @@ impl Controller {
             Ok(found) => found,
             Err(error) => {
                 let error = registers.explain(error);
-                // The device must not access our memory after it is freed. Its time to become ready
-                // is over.
+                // The device must not access the heap's memory after it is freed. Its time to
+                // become ready is over.
                 if clear_enable(&registers, &clock, cap).is_err() && !registers.unmap_all(&heap) {
                     shadows.iter().for_each(Shadows::quarantine);
                     admin.quarantine();
@@ -206,7 +206,7 @@ impl Controller {
         });
         let listener = Arc::downgrade(&controller);
         controller.registers.transport().on_event(Box::new(move |event| {
-            // A controller that is being dropped gives its device back anyway.
+            // A controller that is being dropped releases its device anyway.
             if let Some(controller) = listener.upgrade() {
                 controller.on_event(event);
             }
@@ -219,7 +219,7 @@ impl Controller {
         tracing::warn!(device = %self.describe(), ?event, "something happened to the device");
         match event {
             DeviceEvent::Release => self.give_up(),
-            // Either the device comes back from a reset, or it is gone.
+            // The device comes back from a reset, or it is gone.
             DeviceEvent::Error | DeviceEvent::Lost => self.reset_now(),
         }
     }
@@ -242,7 +242,7 @@ impl Controller {
     /// The usable namespace `nsid`.
     ///
     /// # Errors
-    /// [`Error::NoNamespace`], which lists the existing ones.
+    /// Returns [`Error::NoNamespace`], which lists the existing ones.
     pub fn namespace(&self, nsid: u32) -> Result<NamespaceInfo> {
         self.namespaces.iter().find(|ns| ns.nsid == nsid).copied().ok_or_else(|| {
             let mut have: Vec<String> =
@@ -262,17 +262,17 @@ impl Controller {
         &self.heap
     }
 
-    /// See [`Transport::heartbeat`].
+    /// The state of the device's thread, as [`Transport::heartbeat`] reports it.
     pub fn heartbeat(&self) -> Option<Heartbeat> {
         self.registers.transport().heartbeat()
     }
 
-    /// See [`Transport::share_cpu`].
+    /// Asks the device's thread to yield its CPU for a while; see [`Transport::share_cpu`].
     pub fn share_cpu(&self) {
         self.registers.transport().share_cpu();
     }
 
-    /// See [`Transport::progress`].
+    /// What moves the entries of queue `qid`, as [`Transport::progress`] reports it.
     pub(crate) fn progress_of(&self, qid: u16) -> Option<Arc<dyn Progress>> {
         self.registers.transport().progress(qid)
     }
@@ -336,18 +336,18 @@ impl Controller {
         self.epoch()
     }
 
-    /// `None` while the controller works; once it is gone: whether the device was cut off from our
-    /// memory.
+    /// Whether the device was cut off from this process's memory, once the controller is gone;
+    /// `None` while the controller works.
     pub fn gone(&self) -> Option<bool> {
         (self.epoch() == EPOCH_GONE).then(|| self.memory_released.load(Ordering::Relaxed))
     }
 
-    /// What is wrong between this process and the controller: see [`Transport::trouble`].
+    /// What is wrong between this process and the controller, as [`Transport::trouble`] reports it.
     pub fn trouble(&self) -> Option<String> {
         self.registers.transport().trouble()
     }
 
-    /// `error` in the words of the transport.
+    /// Restates `error` in the words of the transport.
     pub(crate) fn explain(&self, error: Error) -> Error {
         self.registers.explain(error)
     }
@@ -402,11 +402,12 @@ impl Controller {
         executed.map_err(|error| self.explain(error))
     }
 
-    /// A queue pair for up to `depth` commands in flight, its interrupt's event, and its vector.
-    /// The caller assigns the first `assigned` slots itself. The controller does not know it yet.
+    /// Makes a queue pair for up to `depth` commands in flight, with its interrupt's event and its
+    /// vector. The caller assigns the first `assigned` slots itself. The controller does not know
+    /// the queues yet.
     ///
     /// # Errors
-    /// No queue or vector left, or no memory.
+    /// Fails if no queue or vector is left, or if there is no memory.
     pub(crate) fn take_pair(
         &self,
         depth: u16,
@@ -427,8 +428,8 @@ impl Controller {
         }
     }
 
-    /// Whether more than half of its queue pairs and of their interrupt vectors are free: some may
-    /// go to who could do without.
+    /// Whether more than half of the queue pairs and of the interrupt vectors are free. In that
+    /// case a caller may take one that it could do without.
     pub fn has_queues_to_spare(&self) -> bool {
         let half_free = |used: &[bool]| 2 * used.iter().filter(|used| !**used).count() > used.len();
         let admin = self.lock();
@@ -520,7 +521,7 @@ impl Controller {
         self.epoch.store(seen_epoch + 1, Ordering::Release);
         let start_ns = self.clock.now_ns();
         let mut restarted = self.restart(&mut admin);
-        // EN was cleared by something else: power, or the connection, was lost again meanwhile.
+        // Something else cleared EN: power, or the connection, was lost again meanwhile.
         while let Err(error) = &restarted
             && !Cc(self.registers.cc()).en()
             && self.clock.now_ns().saturating_sub(start_ns) < ready_timeout_ms(self.cap) * 1_000_000
@@ -535,7 +536,7 @@ impl Controller {
             Err(error) => {
                 let (device, error) = (self.describe(), self.registers.explain(error));
                 tracing::error!(device, %error, "the controller did not come back: given up");
-                // In any state: without EN the controller must not access our memory.
+                // In any state, the controller must not access memory without EN.
                 let _ = clear_enable(&self.registers, &self.clock, self.cap);
                 self.abandon(admin);
             }
@@ -553,7 +554,7 @@ impl Controller {
         if epoch == EPOCH_GONE {
             return;
         }
-        // Odd: from now on no queue sends commands.
+        // With an odd epoch, no queue sends commands from now on.
         self.epoch.store(epoch | 1, Ordering::Release);
         self.restore_features(&mut admin);
         let _ = self.shut_down();
@@ -572,9 +573,10 @@ impl Controller {
         {
             queue.quarantine();
         }
-        // Locked before any thread can see that it is gone: see `wait_until_released`.
+        // This is locked before any thread can see that the device is gone; see
+        // `wait_until_released`.
         let releasing = self.releasing();
-        // Release: `memory_released` before it.
+        // Release: `memory_released` is visible before the epoch.
         self.epoch.store(EPOCH_GONE, Ordering::Release);
         // Returning the device to the kernel's driver may take minutes, while a thread that waits
         // for an I/O has a deadline.

@@ -60,7 +60,7 @@ pub(super) fn wait_for(
     }
 }
 
-/// CAP.TO in ms, at least one of its units: some controllers report 0.
+/// CAP.TO in ms, but at least one of its units: some controllers report 0.
 pub(super) fn ready_timeout_ms(cap: Cap) -> u64 {
     u64::from(cap.timeout_ms()).max(500)
 }
@@ -85,7 +85,8 @@ pub(super) fn disable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<
     clear_enable(registers, clock, cap)
 }
 
-/// As [`disable`], without waiting for a controller that is still becoming ready.
+/// Clears CC.EN, also while the controller is still becoming ready, and waits until it has
+/// forgotten every queue.
 pub(super) fn clear_enable(registers: &Registers, clock: &Clock, cap: Cap) -> Result<()> {
     let cc = Cc(registers.cc());
     if cc.0 == GONE {
@@ -139,7 +140,8 @@ pub(super) fn set_queue_count(
 
 pub(super) type Identified = (ControllerInfo, Vec<NamespaceInfo>, Vec<(u32, String)>);
 
-/// What the controller says of itself and its namespaces. Requests `io_queues` I/O queue pairs.
+/// Reads what the controller says of itself and its namespaces. Requests `io_queues` I/O queue
+/// pairs.
 pub(super) fn identify(
     context: &AdminContext<'_>,
     heap: &DmaHeap,

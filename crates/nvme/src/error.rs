@@ -43,8 +43,8 @@ pub enum Error {
     /// Registers read all ones, or the controller could not be brought back.
     #[error("the device is gone")]
     Gone,
-    /// The controller is behind a network, and does not answer or was given up: what is known of
-    /// that, and a remedy.
+    /// The controller is behind a network, and does not answer or was given up. The text has what
+    /// is known of that, and a remedy.
     #[error("{0}")]
     Connection(String),
     /// The controller lacks a required feature.

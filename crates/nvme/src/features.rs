@@ -1,5 +1,5 @@
-//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21). None is
-//! saved in the device.
+//! Features that the driver sets, and sets again after each reset (NVMe Base 1.4 §5.21). None of
+//! them is saved in the device.
 
 use meantime_nvme_spec::features::{
     Arbitration, AutonomousPowerStateTransition, HostBehaviorSupport, PowerManagement, fid, sel,
@@ -87,8 +87,8 @@ fn optional(what: &str, result: Result<()>) -> Result<()> {
 }
 
 impl Features {
-    /// Sets all features on a newly enabled controller; `weighted`: with weighted round robin
-    /// arbitration.
+    /// Sets all features on a newly enabled controller. `weighted` says that weighted round robin
+    /// arbitration is enabled.
     pub(super) fn apply(
         &mut self,
         to: &mut Sender<'_>,
@@ -96,8 +96,8 @@ impl Features {
         weighted: Option<Option<Arbitration>>,
         low_latency: bool,
     ) -> Result<()> {
-        // Without it a controller neither gives retry delays nor interrupts commands that may be
-        // repeated (1.4 §5.21.1.22).
+        // Without this feature, a controller neither gives retry delays nor interrupts commands
+        // that may be repeated (1.4 §5.21.1.22).
         if info.crdt != [0; 3] {
             let support = HostBehaviorSupport::new(true);
             let result = to.set_data(fid::HOST_BEHAVIOR_SUPPORT, 0, support.as_bytes());
@@ -148,8 +148,9 @@ impl Features {
             to.set_data(fid::AUTONOMOUS_POWER_STATE_TRANSITION, apst.with_apste(false).0, &table)?;
         }
         if changes {
-            // Before the next command, which may be refused: the first change has to be undone in
-            // any case. After a reset, the values found are the defaults, which are not recorded.
+            // The former setting is recorded before the next command, which may be refused, because
+            // the first change has to be undone in any case. After a reset, the values found are
+            // the defaults, which are not recorded.
             self.power.get_or_insert(FormerPower { state, apst, table });
         }
         if state.ps() != 0 {

@@ -1,5 +1,5 @@
-//! A queue pair over plain memory, for the fuzzers in `fuzz/`. Not an interface: it changes with
-//! their needs.
+//! A queue pair over plain memory, for the fuzzers in `fuzz/`. This is not an interface: it changes
+//! with their needs.
 
 use meantime_nvme_spec::sqe::Sqe;
 
@@ -20,7 +20,7 @@ impl Rig {
     /// Rings of `entries` slots each, all on one chunk of `heap`, which holds nothing else.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub fn new(
         heap: &DmaHeap,
         (tail, head): (Doorbell, Doorbell),
@@ -53,7 +53,7 @@ impl Rig {
         self.pair.free_tags()
     }
 
-    /// Stages `command` in a free slot. False if there is none.
+    /// Stages `command` in a free slot. Returns false if there is none.
     pub fn stage(&mut self, owner: u16, command: &Command) -> bool {
         self.pair.take_tag().map(|tag| self.pair.stage(tag, owner, command)).is_some()
     }
@@ -63,7 +63,7 @@ impl Rig {
         self.pair.stage(Tag::assigned(slot), owner, command);
     }
 
-    /// Stages an entry. False if no slot is free.
+    /// Stages an entry. Returns false if no slot is free.
     pub fn stage_raw(&mut self, owner: u16, sqe: Sqe) -> bool {
         self.pair.stage_raw(owner, sqe).is_ok()
     }

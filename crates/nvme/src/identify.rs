@@ -1,4 +1,4 @@
-//! Identify data, validated: no other code uses the device's structures directly.
+//! Validated Identify data: no other code uses the device's structures directly.
 
 use meantime_nvme_spec::identify::{
     IdentifyController, IdentifyNamespace, PowerStateDescriptor, apsta, controller_type, fuses,
@@ -60,7 +60,7 @@ impl ControllerInfo {
     /// Validates `raw` against the driver's requirements.
     ///
     /// # Errors
-    /// [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
+    /// Returns [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
     pub(crate) fn validate(raw: &IdentifyController, cap: Cap, version: Vs) -> Result<Self> {
         let invalid = |what: String| Error::Invalid { structure: "Identify Controller data", what };
         // Before 1.4 the field is reserved, and 0.
@@ -164,8 +164,8 @@ impl NamespaceInfo {
     /// Checks `raw`; the error says why the namespace cannot be used.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for an
-    /// unsupported format.
+    /// Returns [`Error::Invalid`] if the structure contradicts itself, [`Error::Unsupported`] for
+    /// an unsupported format.
     pub(crate) fn validate(
         nsid: u32,
         raw: &IdentifyNamespace,

@@ -14,12 +14,12 @@ use meantime_hw::{Clock, EventFd, Progress};
 /// The most attempts to register while resets keep intervening.
 const REGISTER_TRIES: u32 = 8;
 
-/// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. Belongs to one thread.
+/// An I/O queue pair, with the ladder of ARCHITECTURE.md §4. It belongs to one thread.
 pub struct IoQueue {
     controller: Arc<Controller>,
     pair: QueuePair,
     event: Option<EventFd>,
-    /// What moves its entries, if no device does.
+    /// What moves its entries, if the device does not.
     progress: Option<Arc<dyn Progress>>,
     vector: Option<u16>,
     class: QueueClass,
@@ -27,8 +27,8 @@ pub struct IoQueue {
     epoch: u32,
     /// Whether the controller of that epoch has the queue registered.
     registered: bool,
-    /// Whether the controller may know it: then its memory must not be freed before the queue is
-    /// deleted.
+    /// Whether the controller may know the queue. Its memory must then not be freed before the
+    /// queue is deleted.
     perhaps_known: bool,
     next_sweep_ns: u64,
     /// When the slow path is next due: a deadline sweep, or a command to stage again.
@@ -43,7 +43,7 @@ impl Controller {
     /// vector. The caller assigns the first `assigned` slots itself.
     ///
     /// # Errors
-    /// No queue or vector left, no memory, or the controller refused.
+    /// Fails if no queue or vector is left, if there is no memory, or if the controller refuses.
     pub fn create_io_queue(
         self: &Arc<Self>,
         depth: u16,
@@ -60,7 +60,8 @@ impl IoQueue {
     /// Registers `pair` with the controller.
     ///
     /// # Errors
-    /// If the controller refuses, or is gone. The identifier and the vector are then free again.
+    /// Fails if the controller refuses, or is gone. The identifier and the vector are then free
+    /// again.
     fn create(
         controller: Arc<Controller>,
         mut pair: QueuePair,
@@ -119,7 +120,7 @@ impl IoQueue {
         self.event.as_ref()
     }
 
-    /// Receives what has come, if this thread has to do that. Before a look at the queue.
+    /// Receives what has come, if this thread has to do that. Called before a look at the queue.
     #[inline(always)]
     pub fn progress(&self) {
         if let Some(progress) = &self.progress {
@@ -127,7 +128,7 @@ impl IoQueue {
         }
     }
 
-    /// Sleeps for `duration_ns`; not if a completion was received since the last look.
+    /// Sleeps for `duration_ns`, unless a completion was received since the last look.
     pub fn sleep_ns(&self, duration_ns: u64) {
         if self.progress.is_none() || !self.has_completion() {
             self.clock().sleep_ns(duration_ns);
@@ -135,11 +136,12 @@ impl IoQueue {
         }
     }
 
-    /// Blocks until the queue's interrupt, at most for `timeout_ns`. False at once if it has none.
+    /// Blocks until the queue's interrupt, for at most `timeout_ns`. Returns false at once if the
+    /// queue has no interrupt.
     pub fn wait_interrupt(&self, timeout_ns: u64) -> bool {
         match (&self.event, &self.progress) {
             (None, _) => return false,
-            // What was received since the last look has no interrupt any more.
+            // A completion received since the last look raises no interrupt any more.
             (Some(_), Some(_)) if self.has_completion() => {}
             (Some(_), Some(progress)) => progress.wait(timeout_ns),
             (Some(event), None) => {
@@ -154,8 +156,8 @@ impl IoQueue {
         self.class
     }
 
-    /// A slot to stage one command in. `None` if the queue is full, or if the controller was reset
-    /// meanwhile: call [`IoQueue::check`] then.
+    /// Returns a slot to stage one command in. Returns `None` if the queue is full, or if the
+    /// controller was reset meanwhile; in that case call [`IoQueue::check`].
     #[inline(always)]
     pub fn take_tag(&mut self) -> Option<Tag> {
         if self.is_current() { self.pair.take_tag() } else { None }
@@ -168,8 +170,8 @@ impl IoQueue {
         self.controller.epoch() == self.pair.ring().gate()
     }
 
-    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. Without a
-    /// slot for the second it stages nothing and returns false.
+    /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. If there is
+    /// no slot for the second command, it stages nothing and returns false.
     pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
         let Some(second) = self.pair.take_tag() else { return false };
         self.pair.stage_pair([first, second], owner, pair);
@@ -192,7 +194,7 @@ impl IoQueue {
         let interval_ns = self.sweep_interval_ns();
         match self.pair.due_ns() {
             u64::MAX => interval_ns,
-            // Not 0, so that a blocking wait does block.
+            // The result is not 0, so that a blocking wait does block.
             due_ns => interval_ns.min(due_ns.saturating_sub(self.clock().now_ns()).max(1_000)),
         }
     }
@@ -203,8 +205,8 @@ impl IoQueue {
         self.last_tick_ns
     }
 
-    /// The slow path: handles a reset made by another thread, escalates the recovery of overdue
-    /// commands, and stages due retries. Called repeatedly while waiting; returns at once when
+    /// The slow path, called repeatedly while waiting. It handles a reset made by another thread,
+    /// escalates the recovery of overdue commands, and stages due retries; it returns at once when
     /// nothing is due. Returns the number of commands that ended.
     #[inline]
     pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
@@ -215,8 +217,9 @@ impl IoQueue {
         self.check(now_ns, to)
     }
 
-    /// As [`IoQueue::tick`], whether or not it is due. Afterwards commands can be staged, or
-    /// [`IoQueue::usable`] gives the reason why not.
+    /// Takes the slow path of [`IoQueue::tick`], whether or not it is due. Afterwards commands can
+    /// be staged, or [`IoQueue::usable`] gives the reason why not. Returns the number of commands
+    /// that ended.
     #[cold]
     #[inline(never)]
     pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
@@ -247,10 +250,10 @@ impl IoQueue {
                 .fail_held(gone.map(|memory_released| CommandError::Gone { memory_released }), to);
             return;
         }
-        // Reads the losses before the epoch: a loss that is found later has ended this epoch.
+        // The losses are read before the epoch: a loss that is found later has ended this epoch.
         let losses = self.controller.cache_losses();
         if self.controller.epoch() == self.epoch {
-            // A loss detected while the queue was being registered.
+            // A loss was detected while the queue was being registered.
             if losses != std::mem::replace(&mut self.cache_losses, losses) {
                 self.pair.fail_held_flushes(to);
             }
@@ -262,7 +265,8 @@ impl IoQueue {
 
     fn sweep(&mut self, now_ns: u64, to: &mut dyn Owner) {
         let timeout_ns = self.controller.options().io_timeout_ns;
-        // Bounded: each turn ends a command, and no command waits for another's deadline.
+        // The loop is bounded: each turn ends a command, and no command waits for another's
+        // deadline.
         for _ in 0..self.pair.slots() {
             if self.in_flight() == 0 || self.controller.gone().is_some() {
                 return;
@@ -278,7 +282,7 @@ impl IoQueue {
         }
     }
 
-    /// The ladder for the overdue command `cid`.
+    /// Takes the steps of the ladder for the overdue command `cid`.
     fn escalate(&mut self, cid: u16, to: &mut dyn Owner) {
         // Step 1: it may have completed unnoticed.
         self.progress();
@@ -303,7 +307,8 @@ impl IoQueue {
         self.catch_up(Some(cid), to);
     }
 
-    /// Step 2. True if the command has completed: it has ended, or is held for another try.
+    /// Takes step 2. Returns true if the command has completed: it has ended, or is held for
+    /// another try.
     fn abort(&mut self, cid: u16, to: &mut dyn Owner) -> bool {
         self.pair.counters_mut().aborts += 1;
         if self.controller.abort(self.qid(), cid).is_err() {
@@ -324,14 +329,14 @@ impl IoQueue {
         }
     }
 
-    /// Reaps, and translates the statuses that our own recovery caused.
+    /// Reaps, and translates the statuses that the driver's own recovery caused.
     fn reap_aborted(&mut self, to: &mut dyn Owner) {
         self.progress();
         self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
     }
 
-    /// Step 3. True if the controller has forgotten the queue. Every command that was in flight on
-    /// it is then held or failed.
+    /// Takes step 3. Returns true if the controller has forgotten the queue. Every command that was
+    /// in flight on it is then held or failed.
     fn delete(&mut self, victim: u16, to: &mut dyn Owner) -> bool {
         if !self.forget() {
             return false;
@@ -342,7 +347,7 @@ impl IoQueue {
         true
     }
 
-    /// Deletes the queue on the controller. False if it does not answer.
+    /// Deletes the queue on the controller. Returns false if the controller does not answer.
     fn forget(&mut self) -> bool {
         if self.controller.unregister_queue(self.qid()).is_err() {
             return false;
@@ -385,7 +390,7 @@ impl IoQueue {
             {
                 self.controller.reset(self.epoch);
             } else {
-                // If a reset intervened, the queue may be known or not.
+                // If a reset intervened, the queue may or may not be known.
                 self.forget();
             }
         }
@@ -396,10 +401,10 @@ impl IoQueue {
         result
     }
 
-    /// After a reset, or the end, of the controller: holds or fails the commands in flight, and
+    /// Follows a reset, or the end, of the controller: holds or fails the commands in flight, and
     /// registers the queue again.
     fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
-        // Waits for a reset by another thread; all its steps are bounded.
+        // This waits for a reset by another thread; all its steps are bounded.
         let epoch = self.controller.stable_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
@@ -434,7 +439,7 @@ impl IoQueue {
     /// Checks that commands can be staged.
     ///
     /// # Errors
-    /// [`Error::Gone`] or the reason why the queue could not be recreated.
+    /// Returns [`Error::Gone`] or the reason why the queue could not be recreated.
     pub fn usable(&self) -> Result<()> {
         match (self.controller.gone(), self.registered) {
             (Some(_), _) => Err(self.controller.explain(Error::Gone)),
@@ -452,7 +457,8 @@ impl IoQueue {
             self.ring_doorbell();
         }
         let clock = self.clock().clone();
-        // Long enough to detect an overdue command that no sweep has seen yet, and to repeat it.
+        // This is long enough to detect an overdue command that no sweep has seen yet, and to
+        // repeat it.
         let deadline_ns = clock.now_ns().saturating_add(11 * self.sweep_interval_ns());
         let mut pause_ns = 0;
         while self.in_flight() > 0 && clock.now_ns() < deadline_ns {
@@ -504,7 +510,7 @@ impl DerefMut for IoQueue {
     }
 }
 
-/// Counts ended commands.
+/// Passes outcomes on, and counts ended commands.
 struct Counting<'a> {
     ended: usize,
     to: &'a mut dyn Owner,
@@ -534,12 +540,12 @@ impl Owner for NoOwner {
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
-        // If buffers were lent, the layer above has drained the queue: no owner waits for these
+        // If buffers were lent, the layer above has drained the queue, so no owner waits for these
         // outcomes.
         if self.in_flight() > 0 {
             self.end_all(&mut NoOwner);
         }
-        // Its memory is freed next.
+        // The queue's memory is freed next.
         if self.perhaps_known && self.controller.gone().is_none() {
             let seen = self.controller.stable_epoch();
             if !self.forget() {

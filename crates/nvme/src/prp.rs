@@ -14,7 +14,7 @@ pub const MAX_BYTES: usize = LIST_ENTRIES * DMA_PAGE;
 
 const PAGE: u64 = DMA_PAGE as u64;
 
-/// Describes the `len` bytes at `data`, which are contiguous in the controller's address space:
+/// Describes the `len` bytes at `data`, which are contiguous in the controller's address space, and
 /// returns (PRP1, PRP2).
 ///
 /// Two pages or fewer need no list. Otherwise entries from the second page on are written to
@@ -43,8 +43,8 @@ pub(crate) fn needs_list(data: Iova, len: u32) -> bool {
 #[inline(never)]
 fn fill_list(second: u64, end: u64, list: &[AtomicU64; LIST_ENTRIES]) {
     let pages = (end - second).div_ceil(PAGE) as usize;
-    // A command longer than MAX_BYTES would be our bug, and would make the device read beyond the
-    // list.
+    // A command longer than MAX_BYTES would be a bug of the driver, and would make the device read
+    // beyond the list.
     assert!(pages <= LIST_ENTRIES, "a command of {pages} pages does not fit one PRP list");
     for (index, entry) in list[..pages].iter().enumerate() {
         // Relaxed: the doorbell's Release makes the list visible (ARCHITECTURE.md §2, rule 4).

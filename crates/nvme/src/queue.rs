@@ -48,7 +48,7 @@ pub enum Op {
     /// Make blocks unreadable until written again, to test the handling of such blocks.
     WriteUncorrectable = io::WRITE_UNCORRECTABLE,
     /// Compare with the first half of a buffer, and if the data is equal write the second half,
-    /// atomically: two commands, fused. (No opcode.)
+    /// atomically. These are two commands, fused; there is no opcode for both.
     CompareAndWrite = 0xff,
 }
 
@@ -65,7 +65,7 @@ impl Op {
         matches!(self, Self::Read | Self::Write)
     }
 
-    /// The ONCS bit that says whether a device supports it, and its name; `None`: every device
+    /// The ONCS bit that says whether a device supports it, and its name; `None` if every device
     /// does.
     pub fn optional(self) -> Option<(u16, &'static str)> {
         match self {
@@ -93,8 +93,8 @@ pub struct Command {
     pub nlb: u32,
     /// Address of the data; unused without data.
     pub data: Iova,
-    /// PRP2 if the data is scattered over pages: the second page, or a list; 0: the data is
-    /// contiguous.
+    /// PRP2 if the data is scattered over pages: the second page, or a list. 0 means that the data
+    /// is contiguous.
     pub second: Iova,
     /// Length of the data in bytes.
     pub data_bytes: u32,
@@ -116,7 +116,7 @@ impl Command {
 /// The result of a command.
 pub type Outcome = Result<u32, CommandError>;
 
-/// A command that was ended by its own completion queue entry.
+/// The end of a command by its own completion queue entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Completed {
     /// The owner of the command.
@@ -165,8 +165,8 @@ pub enum CommandError {
     /// Its queue was deleted or its controller reset because of another command.
     #[error("given up because its queue or controller was reset")]
     Reset,
-    /// For a flush: the device lost power, and with it perhaps the content of its volatile cache.
-    /// Reported once to each channel.
+    /// Only for a flush: the device lost power, and with it perhaps the content of its volatile
+    /// cache. This is reported once to each channel.
     #[error(
         "the device lost power, and perhaps writes that were done and not yet flushed: write again \
          what was written since the last flush"
@@ -180,10 +180,10 @@ pub enum CommandError {
     },
 }
 
-// A result is moved with every I/O.
+// Every I/O moves a result, so its size matters.
 const _: () = assert!(size_of::<CommandError>() == 4 && size_of::<Outcome>() == 8);
 
-/// There is no free slot: reap first.
+/// There is no free slot: the caller has to reap first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the queue is full")]
 pub struct QueueFull;
@@ -211,7 +211,7 @@ pub struct QueueCounters {
     pub requeued: u64,
 }
 
-/// In a slot's owner: the command is one of a fused pair, and is never repeated.
+/// This flag in a slot's owner marks a command of a fused pair, which is never repeated.
 const FUSED: u16 = 1 << 15;
 
 /// A slot's index from a tag with any upper bits, without a bounds check.
@@ -237,7 +237,7 @@ struct CommandSlot {
     cid: u16,
 }
 
-/// Above the 48 bits that come from a CQE.
+/// The flag is above the 48 bits that come from a CQE.
 const VACANT: u64 = 1 << 63;
 
 /// The phase tag, above SQ identifier and CID.
@@ -272,7 +272,7 @@ impl Tag {
     }
 }
 
-/// A submission and a completion queue, with a slot for each command in flight. Belongs to one
+/// A submission and a completion queue, with a slot for each command in flight. It belongs to one
 /// thread.
 pub struct QueuePair {
     ring: Ring,
@@ -537,7 +537,7 @@ impl QueuePair {
     #[inline(always)]
     pub fn reap(&mut self, mut sink: impl FnMut(u16, Outcome)) -> usize {
         let mut ended = 0;
-        // Bounded: a device could write entries without end.
+        // The loop is bounded: a device could write entries without end.
         for _ in 0..self.ring.entries() {
             let Some(cqe) = self.ring.take() else { break };
             if let Some(completed) = self.accept(&cqe) {
@@ -551,14 +551,15 @@ impl QueuePair {
         ended
     }
 
-    /// As [`QueuePair::reap`], for at most one entry: for a caller that waits for one command.
+    /// Reaps at most one entry, for a caller that waits for one command. Returns the command that
+    /// it ended, if any.
     #[inline(always)]
     pub fn reap_one(&mut self) -> Option<Completed> {
         let cqe = self.ring.take()?;
         self.accept(&cqe)
     }
 
-    /// Accepts the command that `cqe` completes, and frees its slot. `None` for a stray.
+    /// Accepts the command that `cqe` completes, and frees its slot. Returns `None` for a stray.
     #[inline(always)]
     fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
         // An impossible head is counted and otherwise ignored: slots, not SQHD, bound the entries
@@ -580,9 +581,9 @@ impl QueuePair {
         Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
     }
 
-    /// Handles a stray, or a command that did not simply succeed; `None` also if the command is to
-    /// be repeated. Arguments and result are plain numbers, which are passed in registers, so the
-    /// entry of a successful command need not be written to memory.
+    /// Handles a stray, or a command that did not simply succeed. Returns `None` also if the
+    /// command is to be repeated. Arguments and result are plain numbers, which are passed in
+    /// registers, so the entry of a successful command need not be written to memory.
     #[cold]
     #[inline(never)]
     fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
@@ -648,7 +649,7 @@ impl QueuePair {
     }
 
     /// Checks every command in flight. Returns the CID of one that is overdue: `timeout_ns` have
-    /// passed since the first sweep that saw it. (Submission reads no clock.)
+    /// passed since the first sweep that saw it, because submission reads no clock.
     pub(crate) fn sweep(&mut self, now_ns: u64, timeout_ns: u64) -> Option<u16> {
         let (now_us, timeout_us) = (micros(now_ns), timeout_ns.div_ceil(1_000));
         let mut overdue = None;
@@ -669,7 +670,7 @@ impl QueuePair {
     }
 
     /// Ends every command in flight with `error`, that of `victim` with [`CommandError::TimedOut`].
-    /// Only when the device can no longer access their buffers, or these are never reused.
+    /// Only called when the device can no longer access their buffers, or these are never reused.
     pub(crate) fn fail_all(
         &mut self,
         victim: Option<u16>,
@@ -694,7 +695,7 @@ impl QueuePair {
         self.tail_rung = 0;
     }
 
-    /// Never frees the rings' memory.
+    /// Keeps the rings' memory allocated for ever.
     pub(crate) fn quarantine(&mut self) {
         self.ring.quarantine();
     }

@@ -10,7 +10,7 @@ use meantime_nvme_spec::status::Status;
 
 /// The owner of a queue's commands: the layer above.
 pub trait Owner {
-    /// A command of `owner` has ended.
+    /// Called when a command of `owner` has ended.
     fn ended(&mut self, owner: u16, outcome: Outcome);
     /// Returns the command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if
     /// it was staged by `QueuePair::stage_kept`.
@@ -21,9 +21,9 @@ pub trait Owner {
 pub(crate) struct Recovery {
     clock: Clock,
     retries: Retries,
-    /// By tag: the last command staged by [`QueuePair::stage_kept`].
+    /// For each tag, the last command staged by [`QueuePair::stage_kept`].
     kept: Box<[Command]>,
-    /// By tag: the number of repeats of the current or last command.
+    /// For each tag, the number of repeats of the current or last command.
     trials: Box<[Trial]>,
     held: Vec<Held>,
     /// The earliest due time of a held command, in ns.
@@ -46,9 +46,9 @@ struct Held {
     owner: u16,
     /// The number of this repeat, from 1.
     count: u8,
-    /// Earliest time, in ns.
+    /// The earliest time at which it is staged, in ns.
     due_ns: u64,
-    /// When its deadline began, in µs; 0: begins again.
+    /// When its deadline began, in µs; 0 if it begins again.
     since_us: u32,
     /// Why the last try failed.
     error: CommandError,
@@ -133,7 +133,7 @@ impl QueuePair {
     }
 
     /// Handles the end with `status` of the command of `owner` with `cid`, whose slot is already
-    /// vacated. True if it is held to be repeated.
+    /// vacated. Returns true if the command is held to be repeated.
     pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
         if Self::is_fused(owner) {
             return false;
@@ -161,8 +161,8 @@ impl QueuePair {
             let due_ns = now_ns.saturating_add(pause_ns);
             recovery.hold(Held { tag, owner, count, due_ns, since_us, error });
         }
-        // The next submission, and the next tick of a wait, take the slow path, which checks for
-        // due commands.
+        // The next submission, and the next tick of a wait, then take the slow path, which checks
+        // for due commands.
         self.ring_mut().close();
         true
     }
@@ -224,7 +224,8 @@ impl QueuePair {
         busy
     }
 
-    /// Stages due held commands, and rings. Only while the device knows the queue.
+    /// Stages due held commands, and rings the doorbell. Only called while the device knows the
+    /// queue.
     pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Owner) {
         let Some(mut recovery) = self.recovery.take() else { return };
         let mut index = 0;
@@ -285,7 +286,7 @@ impl QueuePair {
     }
 }
 
-/// Translates an error caused by our own recovery into the caller's terms.
+/// Translates an error caused by the driver's own recovery into the caller's terms.
 pub(super) fn in_callers_terms(error: CommandError) -> CommandError {
     use meantime_nvme_spec::status::StatusCode::{
         CommandAbortedByRequest, CommandAbortedSqDeletion,

@@ -25,7 +25,7 @@ impl Registers {
     /// Claims `transport`.
     ///
     /// # Errors
-    /// [`Error::Driven`] if it is claimed already.
+    /// Returns [`Error::Driven`] if it is claimed already.
     pub(super) fn claim(transport: Arc<dyn Transport>) -> Result<Self> {
         if transport.claim().take() {
             Ok(Self(transport))
@@ -39,8 +39,8 @@ impl Registers {
         self.0.as_ref()
     }
 
-    /// `error` in the words of a transport that knows more of it: of a controller behind a network
-    /// its registers say little.
+    /// Restates `error` in the words of a transport that knows more about it: the registers of a
+    /// controller behind a network say little.
     pub(super) fn explain(&self, error: Error) -> Error {
         match error {
             Error::NotReady { .. } | Error::Fatal { .. } | Error::Gone => {
@@ -50,12 +50,12 @@ impl Registers {
         }
     }
 
-    /// CSTS. All ones if the device is gone.
+    /// Reads CSTS. Returns all ones if the device is gone.
     pub(super) fn csts(&self) -> u32 {
         self.0.read32(CSTS)
     }
 
-    /// CC. All ones if the device is gone.
+    /// Reads CC. Returns all ones if the device is gone.
     pub(super) fn cc(&self) -> u32 {
         self.0.read32(CC)
     }
@@ -95,7 +95,7 @@ impl Registers {
         unsafe { self.0.write32(CC, Cc(self.cc()).with_shn(1).0) };
     }
 
-    /// Unmaps all memory of `heap`. True if the controller will not access it again. The
+    /// Unmaps all memory of `heap`. Returns true if the controller will not access it again. The
     /// caller's controller has stopped, or is gone, and gets no further command.
     pub(super) fn unmap_all(&self, heap: &DmaHeap) -> bool {
         // SAFETY: no other driver uses the device, and its rings are muted by then: no later
@@ -104,11 +104,11 @@ impl Registers {
     }
 
     /// The doorbells of queue pair `qid`, for its rings: tail and head. A queue pair has one ring
-    /// at a time ([`Controller`](super::Controller) hands identifiers out, and takes them back when
-    /// the controller does not know them any more).
+    /// at a time: [`Controller`](super::Controller) hands identifiers out, and takes them back when
+    /// the controller does not know them any more.
     ///
     /// # Errors
-    /// If the transport has no such doorbells.
+    /// Fails if the transport has no such doorbells.
     pub(super) fn doorbells(&self, qid: u16, cap: Cap) -> Result<(Doorbell, Doorbell)> {
         let (tail, head) = (sq_tail_doorbell(qid, cap.dstrd()), cq_head_doorbell(qid, cap.dstrd()));
         // SAFETY: no other driver uses the device. Only a `Ring` writes these doorbells, for

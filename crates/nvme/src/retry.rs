@@ -29,7 +29,7 @@
 //! | reserved and vendor specific ones | no specification says that a retry helps |
 //!
 //! All tries that the device has answered share one deadline; a pause that would end after it is
-//! not started. A command that timed out, or was taken back because of another command, gets a new
+//! not started. A command that timed out, or that was lost because of another command, gets a new
 //! deadline and counts as one repeat.
 //!
 //! A fused pair is never repeated: one of its commands alone is no pair, and if the first try was
@@ -62,7 +62,7 @@ pub enum Verdict {
     Final,
     /// The command is repeated after a pause.
     Retry,
-    /// Our recovery took the command back: it is repeated with a new deadline.
+    /// The driver's own recovery ended the command: it is repeated with a new deadline.
     Requeue,
 }
 
@@ -89,7 +89,7 @@ pub fn verdict(status: Status) -> Verdict {
     }
 }
 
-/// The pause before the first retry if the controller gives none, in ns; each further one is four
+/// The pause before the first retry if the controller gives none, in ns. Each further pause is four
 /// times as long.
 const FIRST_PAUSE_NS: u64 = 10_000;
 

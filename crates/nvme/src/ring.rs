@@ -43,13 +43,13 @@ pub(crate) struct Ring {
     gate: u32,
     /// Number of wraps of the completion ring.
     rounds: u32,
-    /// Whether the controller no longer knows the queue: then its doorbells must not be written.
+    /// Whether the controller no longer knows the queue. Its doorbells must then not be written.
     muted: bool,
     tail_doorbell: Doorbell,
     head_doorbell: Doorbell,
     sq_iova: Iova,
     cq_iova: Iova,
-    /// Freed with the ring; `None` once quarantined.
+    /// Freed with the ring; `None` once it is quarantined.
     memory: Option<Memory>,
 }
 
@@ -106,8 +106,8 @@ impl Ring {
         })
     }
 
-    /// Another core reads the entries, if `hands_over`: the lines of the submission ring are made
-    /// ready for that.
+    /// Sets whether another core reads the entries. If so, the lines of the submission ring are
+    /// made ready for that.
     pub(crate) fn handing_over(mut self, hands_over: bool) -> Self {
         self.hands_over = hands_over;
         self
@@ -144,7 +144,7 @@ impl Ring {
         // SAFETY: `sq_tail` < `entries`.
         let entry = unsafe { self.sqes.add(usize::from(self.sq_tail)).as_ref() };
         for (cell, word) in entry.iter().zip(sqe.to_words()) {
-            // Relaxed: published by the doorbell's Release.
+            // Relaxed: the doorbell's Release publishes the entry.
             cell.store(word, Ordering::Relaxed);
         }
         if self.hands_over {
@@ -183,8 +183,8 @@ impl Ring {
     pub(crate) fn take(&mut self) -> Option<Cqe> {
         // SAFETY: `cq_head` < `entries`.
         let entry = unsafe { self.cqes.add(usize::from(self.cq_head)).as_ref() };
-        // Acquire: phase first; neither the rest of the entry nor the data may be read before it
-        // (ARCHITECTURE.md §2, rule 2).
+        // Acquire: the phase comes first; neither the rest of the entry nor the data may be read
+        // before it (ARCHITECTURE.md §2, rule 2).
         let high = entry[1].load(Ordering::Acquire);
         if phase_of_high_word(high) != self.phase {
             return None;
@@ -269,7 +269,7 @@ impl Ring {
         (self.tail_doorbell, self.head_doorbell) = (tail, head);
     }
 
-    /// Empties both rings. Only when the controller no longer knows them.
+    /// Empties both rings. Only called when the controller no longer knows them.
     pub(crate) fn reset(&mut self) {
         for index in 0..usize::from(self.entries) {
             // SAFETY: `index` < `entries`.
@@ -283,7 +283,7 @@ impl Ring {
         self.phase = true;
     }
 
-    /// Never frees the memory: the controller may write to it for ever.
+    /// Keeps the memory allocated for ever: the controller may still write to it.
     pub(crate) fn quarantine(&mut self) {
         if let Some(Memory { sq, cq, lists }) = self.memory.take() {
             sq.quarantine();
@@ -294,10 +294,10 @@ impl Ring {
 }
 
 /// Hands the line of `entry`, just written, to the core that reads it next, and fetches the line of
-/// the next entry for writing. The gap has time for both; without this, between two cores far apart,
-/// the reader waits for the line to leave this core's cache, and the next submission for it to leave
-/// the reader's. Both are hints: for the last entry the second concerns whatever memory comes after
-/// it. If this core reads the entry, the first costs some 120 ns.
+/// the next entry for writing. The gap has time for both; without this, between two cores far
+/// apart, the reader waits for the line to leave this core's cache, and the next submission for it
+/// to leave the reader's. Both are hints: for the last entry the second concerns whatever memory
+/// comes after it. If this core reads the entry, the first costs some 120 ns.
 #[inline(always)]
 fn hand_over(entry: &[AtomicU64; 8]) {
     #[cfg(target_arch = "x86_64")]

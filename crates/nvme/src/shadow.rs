@@ -30,7 +30,7 @@ pub(crate) struct Shadows {
 struct Pages {
     /// Shadow doorbells and EventIdx; taken only on drop.
     buffers: Option<[DmaBuf; 2]>,
-    /// Whether the memory is never freed: the device may write to it for ever.
+    /// Whether the memory is never freed, because the device may still write to it.
     quarantined: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl Shadows {
         Ok(Self { pages: Arc::new(Pages { buffers, quarantined: AtomicBool::new(false) }), dstrd })
     }
 
-    /// Gives the pages to a newly enabled controller, all zeroes, before it has I/O queues.
+    /// Zeroes the pages and gives them to a newly enabled controller, before it has I/O queues.
     pub(crate) fn configure(&self, to: &mut Sender<'_>) -> Result<()> {
         for (page, offset) in [0, 1]
             .into_iter()
@@ -105,8 +105,8 @@ impl Shadows {
         (shade(tail, sq_tail_offset(qid, self.dstrd)), shade(head, cq_head_offset(qid, self.dstrd)))
     }
 
-    /// The controller may write to the pages for ever: their memory is leaked with the last
-    /// doorbell.
+    /// Notes that the controller may write to the pages for ever: the last doorbell leaks their
+    /// memory.
     pub(crate) fn quarantine(&self) {
         self.pages.quarantined.store(true, Ordering::Relaxed);
     }
