@@ -23,11 +23,10 @@ pub struct TcpAddress {
 }
 
 impl TcpAddress {
-    /// Parses `//host[:port]/NQN`; without `/NQN` it is the discovery service. The error says what
-    /// is expected.
+    /// Parses `//host[:port]/NQN`. Without `/NQN` the address is that of the discovery service.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns a text that says what is wrong, and what is expected.
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let example = "e.g. nvme+tcp://192.0.2.7:4420/nqn.2014-08.org.example:disk";
         let rest = text.strip_prefix("//").ok_or_else(|| format!("no //host; {example}"))?;
@@ -78,7 +77,7 @@ impl fmt::Display for TcpAddress {
     }
 }
 
-/// Who we are to a target.
+/// The identity of this host to a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     /// HOSTNQN.
@@ -96,7 +95,7 @@ fn uuid_text(id: &[u8; 16]) -> String {
 /// Parses a UUID.
 ///
 /// # Errors
-/// What is expected.
+/// Returns a text that says what is expected.
 pub fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
     let wrong = || format!("{text:?} is no UUID (32 hexadecimal digits)");
@@ -112,13 +111,14 @@ pub fn parse_uuid(text: &str) -> std::result::Result<[u8; 16], String> {
 }
 
 impl Host {
-    /// The host's names: those given, else of the distribution's files in `/etc/nvme`, else made
-    /// once and kept in `$XDG_STATE_HOME/meantime` (of root: `/var/lib/meantime`).
+    /// Finds the host's names: those given, or else those of the distribution's files in
+    /// `/etc/nvme`, or else those made once and kept in `$XDG_STATE_HOME/meantime` (for root:
+    /// `/var/lib/meantime`).
     ///
-    /// A name of its own for each run would defeat the target's list of hosts, and reservations.
+    /// A new name for each run would defeat the target's list of hosts, and reservations.
     ///
     /// # Errors
-    /// [`FabricsError::Identity`].
+    /// Returns [`FabricsError::Identity`] if a file cannot be read or kept.
     pub fn find(nqn: Option<&str>, id: Option<[u8; 16]>) -> Result<Self> {
         Self::find_in(nqn, id, Path::new("/etc/nvme"), &state_directory())
     }
@@ -177,7 +177,7 @@ fn random_uuid() -> [u8; 16] {
     id
 }
 
-/// What `parse` makes of a file; `None` without the file, or if it makes nothing of it.
+/// Applies `parse` to a file; `None` if there is no file, or if `parse` returns none.
 fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(parse(text.trim())),
@@ -191,7 +191,7 @@ fn read<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> Result<Option<T>> 
     }
 }
 
-/// What is in the file at `path`, or what `make` makes, which is written there first.
+/// Returns what is in the file at `path`, or what `make` returns, which is written there first.
 fn kept<T>(
     path: &Path,
     parse: impl Fn(&str) -> Option<T>,
@@ -206,7 +206,7 @@ fn kept<T>(
         fs::create_dir_all(directory)?;
         let new = path.with_extension(format!("{}", std::process::id()));
         fs::write(&new, text + "\n")?;
-        // The first to make it has made it for all.
+        // The first process to write the file has written it for all.
         let linked = fs::hard_link(&new, path);
         fs::remove_file(&new)?;
         match linked {
@@ -271,7 +271,7 @@ mod tests {
         let first = Host::find_in(None, None, &etc, &state).unwrap();
         assert_eq!(Host::find_in(None, None, &etc, &state).unwrap(), first);
         assert!(is_nqn(&first.nqn) && first.nqn.contains(&first.id_text()));
-        // The distribution's come first, those given before them.
+        // The distribution's files come first, but names that are given precede them.
         fs::create_dir_all(&etc).unwrap();
         let id = "12345678-9abc-4def-8123-456789abcdef";
         fs::write(etc.join("hostid"), format!("{id}\n")).unwrap();

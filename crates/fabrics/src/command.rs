@@ -29,19 +29,19 @@ pub(crate) enum Direction {
 pub(crate) struct Command {
     pub(crate) is_busy: bool,
     pub(crate) cid: u16,
-    /// Opcode and what else its end needs: NSID and CNS of Identify.
+    /// Opcode, and the fields that its end needs: NSID and CNS of Identify.
     pub(crate) opcode: u8,
     pub(crate) nsid: u32,
     pub(crate) cns: u8,
     pub(crate) direction: Direction,
-    /// Bytes of its data, and of them those received, or asked for by R2T.
+    /// Bytes of its data, and of these the bytes received, or requested by R2T.
     pub(crate) bytes: u32,
     pub(crate) moved: u32,
     /// Whether the data went with the command.
     pub(crate) in_capsule: bool,
     /// Whether a data digest was wrong.
     pub(crate) bad_digest: bool,
-    /// Where its data is, in order. Kept, so that nothing is allocated.
+    /// Where its data is, in order. The memory is kept, so that nothing is allocated.
     pub(crate) pieces: Vec<Piece>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn io_data(sqe: &Sqe, shifts: &mut BlockShifts) -> Result<(Direction,
     })
 }
 
-/// The same of an admin command.
+/// Direction and length of the data of an admin command, or the status that it gets.
 pub(crate) fn admin_data(sqe: &Sqe) -> Result<(Direction, u64), Status> {
     use meantime_nvme_spec::features::fid;
     let feature = match (sqe.cdw10.get() & 0xff) as u8 {
@@ -91,7 +91,7 @@ pub(crate) fn admin_data(sqe: &Sqe) -> Result<(Direction, u64), Status> {
         admin::IDENTIFY => (Direction::In, 4096),
         admin::GET_LOG_PAGE => (Direction::In, sqe.numd_dwords().saturating_mul(4)),
         admin::SET_FEATURES => by_length(Direction::Out, feature),
-        // The capabilities of a feature are in the completion.
+        // The capabilities of a feature are returned in the completion.
         admin::GET_FEATURES if sqe.cdw10.get() >> 8 & 7 == 3 => (Direction::None, 0),
         admin::GET_FEATURES => by_length(Direction::In, feature),
         opcode if opcode & 3 == 0 => (Direction::None, 0),
@@ -128,7 +128,8 @@ pub(crate) fn walk_prps(
         add(second, &mut left);
         return Ok(());
     }
-    // A list. Its last entry in a page, if more are needed, points to the next page of the list.
+    // PRP2 points to a list. Its last entry in a page, if more are needed, points to the next page
+    // of the list.
     let mut entry = second;
     while left > 0 {
         let error = |_| Status::from_code(StatusCode::DataTransferError);

@@ -35,13 +35,13 @@ use crate::input::Input;
 use crate::memory::{Mapped, NotMapped, Piece, RANGES_MAX, Ranges};
 use crate::output::Output;
 
-/// The CID of our own command on this connection: the driver's tags are smaller.
+/// The CID of the connection's own command: the driver's tags are smaller.
 pub(crate) const OWN_CID: u16 = 0xffff;
 
-/// The slot of the same, where data is received.
+/// The slot that stands for this command when its data is received.
 const OWN_SLOT: u16 = u16::MAX;
 
-/// The most calls of one look, so that it ends.
+/// The most receiving calls of one look, so that it ends.
 const RECEIVES_MAX: usize = 16;
 
 /// What a connection needs to know of the target.
@@ -68,7 +68,7 @@ pub(crate) struct Rings {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Reading {
     Header,
-    /// Data of a command; `left` bytes of this PDU are still to come.
+    /// The data of a command; `left` bytes of this PDU are still to come.
     Data {
         slot: u16,
         left: u32,
@@ -86,11 +86,11 @@ pub(crate) enum Reading {
 /// The result of a PDU from the target; an error ends the connection.
 type Taken<T = ()> = Result<T, (FatalError, String)>;
 
-/// A command of our own: Connect, properties, Keep Alive.
+/// A command of the connection's own: Connect, properties, Keep Alive.
 #[derive(Debug, Default)]
 struct Own {
     is_busy: bool,
-    /// The data that it reads, and how much there is to be.
+    /// The data that it reads, and the expected number of bytes.
     data: Vec<u8>,
     bytes: u32,
     end: Option<Cqe>,
@@ -109,7 +109,7 @@ pub(crate) struct Connection {
     pub(crate) in_flight: u16,
     /// Reads in flight, oldest first.
     pub(crate) reads: VecDeque<u16>,
-    /// Receiving calls until answers are guessed again.
+    /// The number of receiving calls until answers are guessed again.
     pub(crate) no_guesses: u32,
     own: Own,
     output: Output,
@@ -117,17 +117,17 @@ pub(crate) struct Connection {
     pub(crate) reading: Reading,
     identified: Arc<Identified>,
     shifts: BlockShifts,
-    /// Why it ended.
+    /// The reason why it ended.
     ended: Option<String>,
     /// The process that it belongs to.
     process: u32,
-    /// An epoll instance that tells of the socket, and whether it tells of room to send.
+    /// An epoll instance that watches the socket, and whether it reports room to send.
     event: Option<Arc<OwnedFd>>,
     tells_room: bool,
 }
 
 impl Connection {
-    /// A connection over `socket`, after ICResp.
+    /// Makes a connection over `socket`, after ICResp.
     pub(crate) fn new(
         socket: Arc<OwnedFd>,
         qid: u16,
@@ -166,12 +166,12 @@ impl Connection {
         self.commands.resize_with(usize::from(rings.entries), Command::default);
     }
 
-    /// Why the connection ended; `None`: it has not.
+    /// The reason why the connection ended; `None` if it has not.
     pub(crate) fn ended(&self) -> Option<&str> {
         self.ended.as_deref()
     }
 
-    /// Ends the connection. Its descriptor stays, and tells of the end, so that waiters notice.
+    /// Ends the connection. Its descriptor stays open and reports the end, so that waiters notice.
     pub(crate) fn end(&mut self, why: impl Into<String>) {
         if self.ended.is_none() {
             self.ended = Some(why.into());
@@ -187,17 +187,17 @@ impl Connection {
         self.in_flight = 0;
     }
 
-    /// Drops what the kernel has not yet sent. Otherwise it would go on to send it, perhaps when the
-    /// network works again, and a write would be done long after it was given up.
+    /// Drops what the kernel has not yet sent. The kernel would otherwise send it later, perhaps
+    /// when the network works again, and a write would be executed long after it was given up.
     fn abort(&self) {
-        // Not for the parent of a process that has forked.
+        // The child of a fork must not do this to its parent's connection.
         if std::process::id() == self.process {
             let _ = connect_unspec(&self.socket);
         }
     }
 
-    /// The controller was reset, and the connection is kept without the driver's memory: only our
-    /// own commands go on. In the middle of anything else it ends.
+    /// Called when the controller was reset, and the connection is kept without the driver's
+    /// memory: only its own commands go on. If anything else is under way, the connection ends.
     pub(crate) fn retire(&mut self) {
         if !self.output.is_empty() || !matches!(self.reading, Reading::Header) {
             return self.end("the controller was reset");
@@ -208,12 +208,14 @@ impl Connection {
         self.in_flight = 0;
     }
 
-    /// Ends the connection for a violation by the target, and tells it, with the header of the PDU.
+    /// Ends the connection for a violation by the target, which a PDU reports to it, with the
+    /// header of the offending PDU.
     fn refuse(&mut self, error: FatalError, why: String, header: &[u8]) {
         let mut pdu = TermReq::default();
         pdu.common = CommonHeader::new(PduType::HostTermReq, 24, header.len() as u32);
         pdu.fes.set(error as u16);
-        // Only if nothing is under way: in the middle of another PDU it would be no TermReq.
+        // This is done only if nothing is under way: in the middle of another PDU it would be no
+        // TermReq.
         if self.output.is_empty() {
             let _ = rustix::net::send(
                 &self.socket,
@@ -221,7 +223,8 @@ impl Connection {
                 rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
             );
         }
-        // So that it is sent; the end of the association drops what is left.
+        // The reason is set directly so that the PDU is still sent; the end of the association
+        // drops what is left.
         self.ended = Some(format!("{error}: {why}"));
         self.output.clear();
         let _ = shutdown(&self.socket, Shutdown::Both);
@@ -298,7 +301,7 @@ impl Connection {
         })
     }
 
-    /// Sends a command of our own, with `data` in its capsule, that reads `bytes`.
+    /// Sends a command of the connection's own, with `data` in its capsule, that reads `bytes`.
     pub(crate) fn start_own(&mut self, mapped: &Mapped<'_>, mut sqe: Sqe, data: &[u8], bytes: u32) {
         sqe.set_cid(OWN_CID);
         if data.is_empty() {
@@ -310,28 +313,28 @@ impl Connection {
         self.flush(mapped);
     }
 
-    /// Whether a command of our own is in flight.
+    /// Whether a command of the connection's own is in flight.
     pub(crate) fn is_own_busy(&self) -> bool {
         self.own.is_busy
     }
 
-    /// Whether a command of our own has ended.
+    /// Whether a command of the connection's own has ended.
     pub(crate) fn has_own_end(&self) -> bool {
         self.own.end.is_some()
     }
 
-    /// What a thread that waits for progress waits for.
+    /// The events for which a thread waits that waits for progress.
     pub(crate) fn waits_for(&self) -> PollFlags {
         if self.output.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT }
     }
 
-    /// The end of our own command, with its data.
+    /// Takes the completion of the connection's own command, with its data.
     pub(crate) fn take_own(&mut self) -> Option<(Cqe, Vec<u8>)> {
         let end = self.own.end.take()?;
         Some((end, mem::take(&mut self.own.data)))
     }
 
-    /// Has `event`, an epoll instance, tell of the socket.
+    /// Has `event`, an epoll instance, watch the socket.
     pub(crate) fn set_event(&mut self, event: &Arc<OwnedFd>) {
         let flags = epoll::EventFlags::IN;
         // Fails only if memory is short; blocking waits then use the socket itself.
@@ -378,7 +381,7 @@ impl Connection {
         self.flush(mapped);
     }
 
-    /// One call of the kernel. False if nothing more has come.
+    /// Makes one receiving call. Returns false if nothing more has come.
     fn receive(&mut self, mapped: &Mapped<'_>) -> io::Result<bool> {
         if !self.input.is_empty() {
             return self.receive_rest(mapped);
@@ -465,7 +468,7 @@ impl Connection {
         }
     }
 
-    /// The data of a C2HData has come, and its digest.
+    /// Called when the data of a C2HData have come, and their digest.
     fn data_ended(&mut self, mapped: &Mapped<'_>, slot: u16, flags: u8) {
         if flags & flags::SUCCESS == 0 {
             return;
@@ -756,7 +759,8 @@ pub(crate) fn load(mapped: &Mapped<'_>, pieces: &mut impl Iterator<Item = Piece>
     }
 }
 
-/// What a receiving call means: bytes, `None` for nothing yet, or that the target has closed.
+/// Interprets a receiving call: bytes, `None` for nothing yet, or an error if the target has
+/// closed.
 pub(crate) fn received(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(0) => Err(io::Error::other("the target closed it")),

@@ -1,4 +1,4 @@
-//! From an address to a connected queue: TCP, ICReq, Connect.
+//! Connects a queue to an address: TCP, ICReq, Connect.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -27,7 +27,7 @@ use crate::memory::Memory;
 /// Entries of the admin queue.
 pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
-/// When something that has begun is late.
+/// The time limit of something that has begun.
 #[derive(Debug, Clone, Copy)]
 struct Until {
     begun: Instant,
@@ -45,8 +45,8 @@ impl Until {
     }
 }
 
-/// The addresses of `host`. The resolver has no time-out of ours, and waits for long where the
-/// network is down, so a thread of its own asks it, which ends when it has an answer.
+/// Looks up the addresses of `host`. The resolver takes no time-out, and waits for long where the
+/// network is down. So a separate thread asks it, which ends when it has an answer.
 fn look_up(host: &str, port: u16, until: Until) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![(ip, port).into()]);
@@ -60,18 +60,18 @@ fn look_up(host: &str, port: u16, until: Until) -> io::Result<Vec<SocketAddr>> {
     receive.recv_timeout(until.left()).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
-/// How a target is reached, and as whom.
+/// How to reach a target, and as which host.
 #[derive(Debug)]
 pub(crate) struct Dialer {
     pub(crate) address: TcpAddress,
-    /// What its name stood for when an admin queue was last connected.
+    /// The addresses of its name when an admin queue was last connected.
     pub(crate) resolved: Mutex<Vec<SocketAddr>>,
     pub(crate) host: Host,
-    /// Keep Alive Timeout, in ms; 0: none.
+    /// Keep Alive Timeout, in ms; 0 disables it.
     pub(crate) kato_ms: u32,
     /// Digests to ask for.
     pub(crate) dgst: u8,
-    /// For connecting an admin queue, and for each command of our own.
+    /// The time limit for connecting an admin queue, and for each command of the connection's own.
     pub(crate) timeout: Duration,
 }
 
@@ -84,7 +84,7 @@ impl Dialer {
         FabricsError::Ended { address: self.name(), why: why.to_string() }
     }
 
-    /// The addresses to try: those of a new look-up for an admin queue, if that works in time.
+    /// The addresses to try. For an admin queue they are looked up anew, if that works in time.
     fn addresses(&self, qid: u16, until: Until) -> Result<Vec<SocketAddr>> {
         let TcpAddress { host, port, .. } = &self.address;
         let mut known = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +117,7 @@ impl Dialer {
         Err(FabricsError::Connect { address: self.name(), source: last })
     }
 
-    /// Waits until `fd` is ready. An error when `until` has passed.
+    /// Waits until `fd` is ready. Returns an error when `until` has passed.
     fn wait(&self, fd: &OwnedFd, flags: PollFlags, until: Until, what: &'static str) -> Result<()> {
         if wait_for(fd, flags, until.at) {
             Ok(())
@@ -182,8 +182,9 @@ impl Dialer {
         Ok(Agreed { dgst: self.dgst, maxh2c_bytes: maxh2c_bytes & !3, in_capsule_bytes })
     }
 
-    /// Connects queue `qid` with `entries` entries to controller `cntlid`, [`CNTLID_DYNAMIC`] for an
-    /// admin queue, within `time`. Returns the connection and the controller.
+    /// Connects queue `qid` with `entries` entries to controller `cntlid`, which is
+    /// [`CNTLID_DYNAMIC`] for an admin queue, within `time`. Returns the connection and the
+    /// controller.
     pub(crate) fn connect(
         &self,
         memory: &Memory,
@@ -218,8 +219,8 @@ impl Dialer {
         Ok((connection, cqe.dw0.get() as u16))
     }
 
-    /// Sends a command of our own that reads `bytes`, and waits for its end, at most for `time`.
-    /// Other commands of the connection go on.
+    /// Sends a command of the connection's own that reads `bytes`, and waits for its end, for at
+    /// most `time`. Other commands of the connection go on.
     pub(crate) fn execute(
         &self,
         connection: &mut Connection,
@@ -282,8 +283,8 @@ impl Dialer {
     }
 }
 
-/// Why a target has closed the connection before it answered ICReq, as far as the bytes that `came`
-/// tell. A target that waits for a TLS handshake cannot say so by a PDU.
+/// Returns why a target has closed the connection before it answered ICReq, as far as the bytes
+/// that `came` show. A target that waits for a TLS handshake cannot say so by a PDU.
 fn without_answer(came: &[u8]) -> &'static str {
     match came {
         // A TLS record: an alert, of any version.
@@ -296,11 +297,11 @@ fn without_answer(came: &[u8]) -> &'static str {
     }
 }
 
-/// Waits until `fd` is ready: false when `until` has passed.
+/// Waits until `fd` is ready. Returns false when `until` has passed.
 pub(crate) fn wait_for(fd: impl AsFd, flags: PollFlags, until: Instant) -> bool {
     let timeout = timespec(until.saturating_duration_since(Instant::now()));
     let mut fds = [PollFd::new(&fd, flags)];
-    // A signal handler: the caller looks again.
+    // A signal handler may have run: the caller looks again.
     !matches!(poll(&mut fds, Some(&timeout)), Ok(0))
 }
 

@@ -22,13 +22,13 @@ use crate::transport::TcpOptions;
 /// The most records that are read.
 const RECORDS_MAX: u64 = 1024;
 
-/// Reads while the log changes.
+/// The number of attempts to read the log while it changes.
 const TRIES: usize = 3;
 
-/// A record of the discovery log. All text is the target's.
+/// A record of the discovery log. All its text is the target's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subsystem {
-    /// What it is; `None`: unknown.
+    /// The kind of subsystem; `None` if it is unknown.
     pub kind: Option<SubsystemType>,
     /// Transport Type: 3 is TCP.
     pub trtype: u8,
@@ -47,7 +47,7 @@ pub struct Subsystem {
 /// Asks the discovery service at `address` for its subsystems.
 ///
 /// # Errors
-/// The reason, and a remedy.
+/// Returns the reason, and a remedy.
 pub fn discover(address: &TcpAddress, options: &TcpOptions) -> Result<Vec<Subsystem>> {
     let address = TcpAddress { nqn: DISCOVERY_NQN.to_owned(), ..address.clone() };
     let dialer = Dialer {
@@ -128,7 +128,7 @@ impl Session<'_> {
                 let entry = DiscoveryEntry::read_from_bytes(&data);
                 records.push(record(&entry.map_err(|_| self.invalid("a short record"))?));
             }
-            // It has not changed meanwhile.
+            // The log has not changed meanwhile.
             if self.header()?.genctr == header.genctr {
                 return Ok(records);
             }

@@ -18,7 +18,7 @@ pub enum FabricsError {
         /// The resolver's error.
         source: io::Error,
     },
-    /// No TCP connection.
+    /// The TCP connection could not be made.
     #[error("cannot connect to {address} ({source}): is a target listening there?")]
     Connect {
         /// The address.
@@ -60,7 +60,7 @@ pub enum FabricsError {
         /// Why.
         why: String,
     },
-    /// The target cannot be used, by what it says.
+    /// The target's answers show that it cannot be used.
     #[error("{address} cannot be used: {what}")]
     Unsupported {
         /// The address.

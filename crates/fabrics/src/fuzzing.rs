@@ -1,5 +1,5 @@
-//! One queue's connection over a socket pair, for the fuzzer in `fuzz/`, which is the target. Not an
-//! interface: it changes with its needs.
+//! One queue's connection over a socket pair, for the fuzzer in `fuzz/`, which is the target. This
+//! is not an interface: it changes with the fuzzer's needs.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -34,12 +34,12 @@ pub struct Rig {
     phase: bool,
 }
 
-/// The memory of all rigs of a thread.
+/// The memory that all rigs of a thread share.
 pub struct Arena(Arc<Pages>);
 
 impl Arena {
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub fn new() -> Result<Self> {
         Ok(Self(Arc::new(Pages::map(2 << 20, &DmaLimits::default())?)))
     }
@@ -47,7 +47,7 @@ impl Arena {
 
 impl Rig {
     /// # Panics
-    /// If there is no descriptor.
+    /// Panics if there is no descriptor.
     pub fn new(arena: &Arena, qid: u16, dgst: u8, in_capsule_bytes: u32, entries: u16) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, peer) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -72,7 +72,7 @@ impl Rig {
         self.connection.submit(&self.memory.mapped(), self.tail);
     }
 
-    /// What the target sends.
+    /// Passes on the bytes that the target sends.
     pub fn feed(&mut self, bytes: &[u8]) {
         let _ = send(&self.peer, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         self.connection.progress(&self.memory.mapped());

@@ -1,9 +1,9 @@
-//! Receiving the data of reads into their buffers, before it is known what comes.
+//! Receives the data of reads into their buffers before it is known what comes.
 //!
 //! A receiving call has to say where bytes go before it has seen their header. If only reads are in
-//! flight, what comes next is most likely the answer to the oldest, then to the next: one call gets a
-//! header, a buffer, a header, the next buffer. What came otherwise is moved to where the parser
-//! takes it, and for a while nothing is guessed.
+//! flight, the answer to the oldest most likely comes next, and then the answer to the next one:
+//! one call gets a header, a buffer, a header, the next buffer. Bytes that came otherwise are moved
+//! to where the parser takes them, and for a while nothing is guessed.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,17 +14,17 @@ use crate::command::Direction;
 use crate::connection::{Connection, Reading, load, received};
 use crate::memory::{Mapped, NotMapped, RANGES_MAX, Ranges};
 
-/// The most data that is received so by one call: what is wrong has to fit the buffer.
+/// The most data that one call receives in this way: bytes placed wrongly have to fit the buffer.
 const DATA_MAX_BYTES: u32 = 28 << 10;
 
-/// The most commands of one guess: with contiguous buffers seven ranges. For more than eight the
-/// kernel would allocate memory in each call.
+/// The most commands of one guess: seven ranges with contiguous buffers. For more than eight ranges
+/// the kernel would allocate memory in each call.
 const COMMANDS_MAX: usize = 3;
 
 /// Bytes of a header with its digest.
 const HEADER_MAX_BYTES: usize = 24 + DIGEST_BYTES;
 
-/// Receiving calls without a guess after a wrong one.
+/// The number of receiving calls without a guess after a wrong one.
 const PAUSE_CALLS: u32 = 64;
 
 /// The slots whose answers are expected, in order.
@@ -45,7 +45,7 @@ impl Guess {
 }
 
 impl Connection {
-    /// What is expected next: nothing if other commands than reads are in flight.
+    /// The answers expected next: none if other commands than reads are in flight.
     #[inline]
     pub(crate) fn guess(&mut self) -> Guess {
         let mut guess = Guess::default();
@@ -73,7 +73,7 @@ impl Connection {
         guess
     }
 
-    /// Receives as guessed. False if nothing more has come.
+    /// Receives as guessed. Returns false if nothing more has come.
     pub(crate) fn receive_guessed(
         &mut self,
         mapped: &Mapped<'_>,
@@ -100,7 +100,7 @@ impl Connection {
         Ok(came == wanted)
     }
 
-    /// Takes what was placed rightly. The rest is left to the parser, in order.
+    /// Takes the bytes that were placed rightly. The rest is left to the parser, in order.
     fn sort(&mut self, mapped: &Mapped<'_>, guess: &Guess, header: usize, came: usize) {
         let mut heads = [0; COMMANDS_MAX * HEADER_MAX_BYTES];
         let heads = &mut heads[..header * guess.count];
@@ -122,7 +122,7 @@ impl Connection {
             let placed = left.min(self.commands[usize::from(slot)].bytes as usize);
             let in_place = if begun == slot { placed.min(bytes as usize) } else { 0 };
             left -= in_place;
-            // What was placed wrongly is moved before the command ends.
+            // Bytes that were placed wrongly are moved before the command ends.
             let is_whole = in_place == self.commands[usize::from(slot)].bytes as usize;
             if !is_whole {
                 self.no_guesses = if left > 0 { PAUSE_CALLS } else { 0 };
@@ -138,8 +138,8 @@ impl Connection {
         self.input.fill(0, left, |_| {});
     }
 
-    /// Leaves the last `left` bytes to the parser: from byte `from.1` of what was meant for the
-    /// command `from.0`, its header included.
+    /// Leaves the last `left` bytes to the parser. They begin at byte `from.1` of what was meant
+    /// for the command `from.0`, its header included.
     fn leave(
         &mut self,
         mapped: &Mapped<'_>,

@@ -1,4 +1,4 @@
-//! What Identify has told of the controller and its namespaces.
+//! What Identify has returned for the controller and its namespaces.
 //!
 //! A command says how many blocks it moves, a capsule how many bytes. A PCIe controller knows its
 //! formats; here they are taken from the Identify data that pass by.
@@ -11,12 +11,12 @@ use meantime_nvme_spec::identify::{IdentifyController, IdentifyNamespace, ctratt
 use meantime_nvme_spec::status::{Status, StatusCode};
 use zerocopy::FromBytes;
 
-/// What is known.
+/// The known properties.
 #[derive(Debug, Default)]
 pub(crate) struct Identified {
     /// log2 of the block size by NSID.
     shifts: Mutex<BTreeMap<u32, u8>>,
-    /// Changes with them.
+    /// A number that changes with the block sizes.
     version: AtomicU32,
     /// The most data in a capsule of an I/O queue, in bytes.
     in_capsule_bytes: AtomicU32,
@@ -71,7 +71,7 @@ impl Identified {
 pub(crate) struct BlockShifts {
     identified: Arc<Identified>,
     version: u32,
-    /// The one used last.
+    /// The namespace used last, and log2 of its block size.
     last: Option<(u32, u8)>,
 }
 

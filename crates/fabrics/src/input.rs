@@ -33,7 +33,8 @@ impl Input {
         }
     }
 
-    /// Room for what comes next: never empty, since what waits to be parsed is less than a header.
+    /// Room for the bytes that come next. It is never empty, since less than a header waits to be
+    /// parsed.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -47,8 +48,8 @@ impl Input {
         self.end += bytes;
     }
 
-    /// Of an empty buffer: room for `count` headers of `bytes` each, and room for what follows the
-    /// data that is received elsewhere.
+    /// Splits an empty buffer: room for `count` headers of `bytes` each, and room for what follows
+    /// the data that is received elsewhere.
     pub(crate) fn split(
         &mut self,
         bytes: usize,
@@ -59,12 +60,12 @@ impl Input {
         (first[..bytes * count].chunks_mut(bytes), last)
     }
 
-    /// The first `bytes`, after [`split`](Self::split): its headers.
+    /// The first `bytes`, which are the headers after [`split`](Self::split).
     pub(crate) fn heads(&self, bytes: usize) -> &[u8] {
         &self.buffer[..bytes]
     }
 
-    /// After [`split`](Self::split): what has come and is to be parsed is `gap` bytes, which `load`
+    /// Called after [`split`](Self::split): the bytes to be parsed are `gap` bytes, which `load`
     /// writes, and the `tail` bytes that follow the data.
     pub(crate) fn fill(&mut self, gap: usize, tail: usize, load: impl FnOnce(&mut [u8])) {
         load(&mut self.buffer[..gap]);

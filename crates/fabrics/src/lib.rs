@@ -1,22 +1,23 @@
 //! NVMe over TCP: controllers of other machines.
 //!
 //! # What it is for
-//! [`TcpTransport`] is a [`Transport`](meantime_hw::Transport) to a controller of any NVMe/TCP target
-//! (Linux's, SPDK's, storage arrays, `meantime ssd --tcp`), without kernel modules or root. The
-//! driver above is the one for PCIe, with its retries and its ladder. [`discover`] asks a target for
-//! its subsystems.
+//! [`TcpTransport`] is a [`Transport`](meantime_hw::Transport) to a controller of any NVMe/TCP
+//! target (Linux's, SPDK's, storage arrays, `meantime ssd --tcp`), without kernel modules or root.
+//! The driver above is the one for PCIe, with its retries and its ladder. [`discover`] asks a
+//! target for its subsystems.
 //!
 //! # What it owns
-//! The connections, one for each queue pair, and what is in flight on them. Memory and rings are the
-//! driver's, and are reached only by the addresses that its commands name (`memory`).
+//! The connections, one for each queue pair, and what is in flight on them. Memory and rings are
+//! the driver's, and are reached only by the addresses that its commands name (`memory`).
 //!
 //! # What it promises
 //! - A thread that polls never waits for a socket. The thread that waits for a queue receives for
-//!   it. (Eight times in the time that an I/O command has, the driver asks whether the controller is
-//!   well: a round trip, unless another thread asked in the last second.)
+//!   it. There is one exception: eight times in the time that an I/O command has, the driver asks
+//!   whether the controller is well. That is a round trip, unless another thread asked in the last
+//!   second.
 //! - The data of a read goes from the socket to its buffer, copied once, by the kernel.
-//! - Nothing is allocated for a command, once as many were in flight before.
-//! - The target is not trusted: what it may not do ends the connection (`connection`).
+//! - Nothing is allocated for a command once as many have been in flight before.
+//! - The target is not trusted: a violation ends the connection (`connection`).
 //! - A buffer is written only while its command is in flight, inside a call of this process. So the
 //!   buffers of a connection that has ended are free.
 //! - After a loss no command is repeated before the target's controller has ended (`registers`).

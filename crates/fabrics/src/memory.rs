@@ -1,9 +1,9 @@
 //! The driver's memory, by the addresses that commands name: rings, lists, data.
 //!
-//! The driver uses the same memory at the same time, under NVMe's rules: entries by atomics, a
-//! buffer only while no command names it. So nothing here makes a reference to it. Every access
-//! looks the address up anew, under a lock that [`Memory::unmap`] takes as well: afterwards nothing
-//! reaches what was unmapped.
+//! The driver uses the same memory at the same time, under NVMe's rules: it accesses entries by
+//! atomics, and a buffer only while no command names it. So nothing here makes a reference to the
+//! memory. Every access looks the address up anew, under a lock that [`Memory::unmap`] takes as
+//! well. After an unmapping, nothing reaches the memory.
 
 #![expect(unsafe_code)]
 
@@ -70,7 +70,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Removes a region. Afterwards no thread reaches it.
+    /// Removes a region. No thread reaches it afterwards.
     pub(crate) fn unmap(&self, iova: u64) {
         self.write().retain(|region| region.iova != iova);
     }
@@ -82,7 +82,7 @@ impl Memory {
 }
 
 impl Mapped<'_> {
-    /// The `len` bytes at `iova`, if one region has them all.
+    /// Finds the `len` bytes at `iova`, if one region has them all.
     fn find(&self, iova: u64, len: usize) -> std::result::Result<NonNull<u8>, NotMapped> {
         let at = self.0.partition_point(|region| region.iova <= iova);
         let region = at.checked_sub(1).and_then(|at| self.0.get(at)).ok_or(NotMapped)?;
@@ -100,8 +100,8 @@ impl Mapped<'_> {
         if !at.is_aligned() {
             return Err(NotMapped);
         }
-        // SAFETY: mapped while `self` holds the lock, and aligned. Both sides access rings and lists
-        // as atomics.
+        // SAFETY: mapped while `self` holds the lock, and aligned. Both sides access rings and
+        // lists as atomics.
         Ok(unsafe { at.as_ref() })
     }
 
@@ -110,14 +110,14 @@ impl Mapped<'_> {
         Ok(self.words::<1>(iova)?[0].load(Ordering::Relaxed))
     }
 
-    /// The entry at `iova` of a submission queue. After an acquiring load of its tail.
+    /// Reads the entry at `iova` of a submission queue. Must follow an acquiring load of its tail.
     pub(crate) fn sqe(&self, iova: u64) -> std::result::Result<Sqe, NotMapped> {
         let words = self.words::<8>(iova)?;
         Ok(Sqe::from_words(std::array::from_fn(|index| words[index].load(Ordering::Relaxed))))
     }
 
-    /// Writes an entry of a completion queue at `iova`: the half with the phase last, and after
-    /// everything before (ARCHITECTURE.md §2, rule 2).
+    /// Writes an entry of a completion queue at `iova`. The half with the phase comes last, and
+    /// after everything before (ARCHITECTURE.md §2, rule 2).
     pub(crate) fn post(&self, iova: u64, cqe: &Cqe) -> std::result::Result<(), NotMapped> {
         let words = self.words::<2>(iova)?;
         let [low, high] = cqe.to_words();
@@ -143,10 +143,10 @@ impl Mapped<'_> {
         Ok(())
     }
 
-    /// The CRC32C of `crc`'s bytes and those of `piece`.
+    /// Continues the CRC32C `crc` with the bytes of `piece`.
     pub(crate) fn crc(&self, crc: u32, piece: Piece) -> std::result::Result<u32, NotMapped> {
         let mut crc = crc;
-        // By copies, since no reference is made to the driver's memory.
+        // The bytes are copied, since no reference is made to the driver's memory.
         let mut copy = [0; 512];
         let (mut iova, mut left) = (piece.iova, piece.len as usize);
         while left > 0 {
@@ -168,7 +168,7 @@ pub(crate) struct Ranges<'a> {
     ranges: [MaybeUninit<libc::iovec>; RANGES_MAX],
     count: usize,
     bytes: usize,
-    /// Borrowed for as long.
+    /// Stands for the borrowed memory.
     own: std::marker::PhantomData<&'a mut [u8]>,
 }
 
@@ -197,7 +197,7 @@ impl<'a> Ranges<'a> {
     /// Adds the driver's memory.
     ///
     /// # Panics
-    /// If they are full.
+    /// Panics if they are full.
     pub(crate) fn piece(&mut self, piece: Piece) -> std::result::Result<(), NotMapped> {
         let at = self.mapped.find(piece.iova, piece.len as usize)?;
         self.add(at.as_ptr(), piece.len as usize);
@@ -207,15 +207,15 @@ impl<'a> Ranges<'a> {
     /// Adds memory to receive into.
     ///
     /// # Panics
-    /// If they are full.
+    /// Panics if they are full.
     pub(crate) fn buffer(&mut self, buffer: &'a mut [u8]) {
         self.add(buffer.as_mut_ptr(), buffer.len());
     }
 
-    /// Adds memory to send. Only for [`send`](Self::send).
+    /// Adds memory to send, which only [`send`](Self::send) may use.
     ///
     /// # Panics
-    /// If they are full.
+    /// Panics if they are full.
     pub(crate) fn bytes_to_send(&mut self, bytes: &'a [u8]) {
         self.add(bytes.as_ptr().cast_mut(), bytes.len());
     }
@@ -224,7 +224,7 @@ impl<'a> Ranges<'a> {
         // SAFETY: all zeroes is a valid header, without name and control data.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_iov = self.ranges.as_mut_ptr().cast();
-        // Its type is the C library's.
+        // The type of this field depends on the C library.
         header.msg_iovlen = self.count as _;
         header
     }
@@ -239,7 +239,7 @@ impl<'a> Ranges<'a> {
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
 
-    /// Receives into the ranges, without blocking. Returns how many bytes have come; 0: the other
+    /// Receives into the ranges, without blocking. Returns how many bytes have come; 0 if the other
     /// side has closed.
     pub(crate) fn receive(mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         let mut header = self.header();

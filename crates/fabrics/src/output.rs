@@ -1,4 +1,4 @@
-//! What waits to be sent on a connection.
+//! The bytes that wait to be sent on a connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,15 +9,15 @@ use zerocopy::IntoBytes;
 
 use crate::memory::{Mapped, NotMapped, Piece, Ranges};
 
-/// Headers that were sent are kept up to this length.
+/// The longest list of sent headers that is kept.
 const SENT_MAX_BYTES: usize = 64 << 10;
 
-/// A part of what waits.
+/// A part of the bytes that wait.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     /// Bytes of `bytes`, by position.
     Own { at: usize, len: usize },
-    /// The driver's memory, of the command in a slot.
+    /// The driver's memory, for the command in a slot.
     Piece { piece: Piece, slot: u16 },
 }
 
@@ -58,8 +58,8 @@ impl Output {
         self.parts.iter().any(|part| matches!(part, Part::Piece { slot: of, .. } if *of == slot))
     }
 
-    /// Adds a PDU: `header`, which begins with its common header, without digests; bytes of our
-    /// own; and data of the command in `slot`.
+    /// Adds a PDU: `header`, which begins with its common header, without digests; further bytes;
+    /// and data of the command in `slot`.
     pub(crate) fn pdu(
         &mut self,
         mapped: &Mapped<'_>,
@@ -134,7 +134,7 @@ impl Output {
         Ok(())
     }
 
-    /// Drops headers that were sent, if something always waits.
+    /// Drops headers that were sent, in case something always waits.
     fn shrink(&mut self) {
         let first = self.parts.iter().find_map(|part| match part {
             Part::Own { at, .. } => Some(*at),

@@ -12,10 +12,11 @@ use crate::connection::Connection;
 use crate::dial::wait_for;
 use crate::memory::Memory;
 
-/// The longest wait on a connection that has ended: until the driver's reset it stays readable.
+/// The longest wait on a connection that has ended, since it stays readable until the driver's
+/// reset.
 const ENDED_WAIT: Duration = Duration::from_millis(1);
 
-/// What all queues of a controller share.
+/// The state that all queues of a controller share.
 pub(crate) struct Shared {
     pub(crate) memory: Memory,
     /// Whether a connection has ended by itself.
@@ -43,7 +44,8 @@ impl Queue {
         *self.lock() = connection;
     }
 
-    /// Runs `act` on the connection. If it ends in that, the association is to be reset.
+    /// Runs `act` on the connection. If the connection ends in that, the association is to be
+    /// reset.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T> {
         let mut connection = self.lock();
         let connection = connection.as_mut()?;
@@ -63,17 +65,19 @@ impl Queue {
         }
     }
 
-    /// The driver has rung the submission queue's doorbell.
+    /// Called when the driver has rung the submission queue's doorbell.
     fn ring(&self, tail: u16) {
         self.with(|connection| connection.submit(&self.shared.memory.mapped(), tail));
     }
 
-    /// The same of the admin queue; `answer` may answer entries itself.
+    /// Called when the driver has rung the admin queue's doorbell; `answer` may answer entries
+    /// itself.
     pub(crate) fn ring_admin(&self, tail: u16, mut answer: impl FnMut(&Sqe) -> Option<Status>) {
         let memory = &self.shared.memory;
         self.with(|connection| {
             loop {
-                // Not under the memory's lock: an answer may connect a queue, which takes it.
+                // The memory's lock is not held here: an answer may connect a queue, which takes
+                // it.
                 let entry = connection.take_entry(&memory.mapped(), tail);
                 let Some(sqe) = entry else { break };
                 match answer(&sqe) {
@@ -98,7 +102,7 @@ impl Progress for Queue {
         });
         let timeout = Duration::from_nanos(timeout_ns);
         match waits_for {
-            // Not under the lock: the device may be released meanwhile.
+            // The lock is not held here: the device may be released meanwhile.
             Some((socket, flags)) => {
                 wait_for(&socket, flags, Instant::now() + timeout);
             }

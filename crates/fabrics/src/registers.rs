@@ -3,19 +3,19 @@
 //! CAP, VS, CC and CSTS are properties of the target's controller. The admin queue's sizes and
 //! addresses (AQA, ASQ, ACQ) stay here.
 //!
-//! **Reset and loss.** An association (the admin queue's connection and its I/O queues') is made
-//! when the driver sets CC.EN, and ends when it clears it. Two ways lead there:
+//! **Reset and loss.** An association (the connections of the admin queue and of its I/O queues) is
+//! made when the driver sets CC.EN, and ends when it clears CC.EN. Two ways lead there:
 //!
 //! - *Controller reset.* The admin queue's connection works. Property Set clears CC.EN at the
 //!   target, and CSTS.RDY = 0 read there says that the controller takes no more commands. The
 //!   connection is kept until the next association is made: if it still works then, the target has
 //!   not lost power meanwhile.
 //! - *Loss.* The connection has ended. The target may still take commands, and the first copy of a
-//!   write could come after the repeated one. So what the kernel has not yet sent is dropped,
-//!   and no association is made before the target's Keep Alive Timer has expired for the old one,
-//!   which ends it there (1.4 §7.12). The timer may expire after twice its value, if any command
-//!   restarts it (CTRATT.TBKAS). The driver finds CC.EN clear and AQA empty, as after a loss of
-//!   power: a volatile write cache may be lost. If it has set CC.EN already, CSTS.CFS tells it to
+//!   write could come after the repeated one. So what the kernel has not yet sent is dropped, and
+//!   no association is made before the target's Keep Alive Timer has expired for the old one, which
+//!   ends it there (1.4 §7.12). The timer may expire after twice its value, if any command restarts
+//!   it (CTRATT.TBKAS). The driver finds CC.EN clear and AQA empty, as after a loss of power: a
+//!   volatile write cache may be lost. If the driver has set CC.EN already, CSTS.CFS tells it to
 //!   begin again.
 //!
 //! Neither recalls what the target has already handed to its own disks. Linux's target confirms a
@@ -49,39 +49,39 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(200);
 /// The longest time that a lost association may have to be waited out: CAP.TO ends at 127 s.
 const EXPIRY_MAX: Duration = Duration::from_secs(120);
 
-/// The time to connect in, beside that, unless the user has given another.
+/// The time for connecting, in addition to that, unless the user has given another.
 const CONNECT_TIME: Duration = Duration::from_secs(4);
 
-/// How long to connect again after a loss, unless the user has given another time.
+/// How long attempts to connect go on after a loss, unless the user has given another time.
 const LOSS_TIME: Duration = Duration::from_secs(60);
 
-/// A command of our own has at least this time.
+/// The least time of a command of the connection's own.
 const STEP_TIME: Duration = Duration::from_millis(500);
 
-/// CSTS is asked for again after this time, while all is well.
+/// CSTS is read again after this time, while all is well.
 const STATUS_AGE: Duration = Duration::from_secs(1);
 
-/// What there is of an association.
+/// The state of the association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// There is one.
+    /// There is an association.
     Connected,
-    /// There is none: CC.EN is clear.
+    /// There is no association: CC.EN is clear.
     Closed,
-    /// There is none, and the driver has set CC.EN: it is to be made.
+    /// There is no association, and the driver has set CC.EN: it is to be made.
     Wanted,
-    /// There was none for as long as it may be: the device is gone.
+    /// There was no association for as long as permitted: the device is gone.
     GivenUp,
     /// The device was given up.
     Released,
 }
 
-/// The time without an association that lasts.
+/// A time without an association, which has not ended.
 struct Outage {
     since: Instant,
     /// Why the association was lost.
     why: String,
-    /// Why there is no other, if one was tried.
+    /// Why no other could be made, if that was tried.
     error: Option<String>,
 }
 
@@ -97,9 +97,9 @@ pub(crate) struct Registers {
     pub(crate) cntlid: u16,
     /// The target's Keep Alive Timeout.
     pub(crate) kato: Duration,
-    /// The last association was reset, and its admin queue's connection is kept.
+    /// Whether the last association was reset, and its admin queue's connection is kept.
     is_kept: bool,
-    /// The association was lost, and the driver has not set CC.EN since.
+    /// Whether the association was lost, and the driver has not set CC.EN since.
     is_lost: bool,
     /// Before this, a former association may still exist.
     not_before: Option<Instant>,
@@ -109,17 +109,18 @@ pub(crate) struct Registers {
     connected_at: Instant,
     /// When CSTS was last read as ready and well.
     well_at: Option<Instant>,
-    /// The association was lost, or an I/O queue's connection was: the driver is to be told.
+    /// Whether the driver is to be told that the association, or an I/O queue's connection, was
+    /// lost.
     pub(crate) is_to_report: bool,
     try_at: Instant,
     pause: Duration,
 }
 
-/// What the registers act on: the admin queue's connection, and the others.
+/// The connections that the registers act on: the admin queue's, and the others.
 pub(crate) trait Queues {
     /// Replaces the admin queue's connection.
     fn set_admin(&self, connection: Connection);
-    /// Runs `act` on it, if there is one.
+    /// Runs `act` on the admin queue's connection, if there is one.
     fn with_admin<T>(&self, act: impl FnOnce(&mut Connection) -> T) -> Option<T>;
     /// Ends every connection.
     fn end_all(&self, why: &str);
@@ -129,11 +130,11 @@ pub(crate) trait Queues {
     fn alarm(&self);
     /// Whether a connection has ended by itself.
     fn is_broken(&self) -> bool;
-    /// Notes that none has.
+    /// Notes that no connection has ended by itself.
     fn mend(&self);
 }
 
-/// What belongs to the registers' work.
+/// The parts of the transport that the registers use.
 pub(crate) struct Parts<'a, Q> {
     pub(crate) dialer: &'a Dialer,
     pub(crate) memory: &'a Memory,
@@ -142,7 +143,7 @@ pub(crate) struct Parts<'a, Q> {
 }
 
 impl<Q: Queues> Parts<'_, Q> {
-    /// A command of our own on the admin queue, with so much time.
+    /// Executes a command of the connection's own on the admin queue, within `time`.
     fn execute(&self, sqe: Sqe, what: &'static str, time: Duration) -> Result<u64> {
         let executed = self
             .queues
@@ -186,14 +187,14 @@ impl<Q: Queues> Parts<'_, Q> {
 }
 
 impl Registers {
-    /// Makes the first association. `loss` is how long the driver shall wait for a later one.
+    /// Makes the first association. `loss` is how long the driver is to wait for a later one.
     pub(crate) fn open(parts: &Parts<'_, impl Queues>, loss: Option<Duration>) -> Result<Self> {
         let time = parts.dialer.timeout;
         let (cntlid, kato) = parts.dial(false, time)?;
         let cap = Cap(parts.get(CAP, 8, time)?);
         let vs = parts.get(VS, 4, time)? as u32;
         let cc = parts.get(CC, 4, time)? as u32;
-        // As if any command restarted the timer: that is not yet known.
+        // This assumes that any command restarts the timer, which is not yet known.
         let expiry = kato * 2 + EXPIRY_MARGIN;
         if expiry > EXPIRY_MAX {
             return Err(FabricsError::Unsupported {
@@ -214,8 +215,9 @@ impl Registers {
             );
         }
         let loss = loss.unwrap_or_else(|| LOSS_TIME.max(expiry + CONNECT_TIME));
-        // Rings are ours, and so are doorbells: packed, any size of page, no other arbitration. The
-        // driver waits at least as long as an outage may last: how long, is decided here.
+        // Rings and doorbells are in this process. So the smallest page size is 4 KiB, doorbells
+        // are packed, and there is no other arbitration. The driver waits at least as long as
+        // an outage may last; the registers decide how long that is.
         let to = (loss.as_millis() / 500 + 1).clamp(2, 255) as u8;
         let cap = cap.with_dstrd(0).with_ams(0).with_cqr(true).with_to(to.max(cap.to()));
         let cap = cap.with_mpsmin(0).with_nssrs(false).with_cmbs(false).with_pmrs(false);
@@ -247,7 +249,8 @@ impl Registers {
         Cc(self.cc).en()
     }
 
-    /// The association is lost. The driver finds a controller that is disabled, and has forgotten.
+    /// Loses the association. The driver finds a controller that is disabled, and has forgotten
+    /// everything.
     pub(crate) fn lose(&mut self, parts: &Parts<'_, impl Queues>, why: &str) {
         // The target may still execute commands.
         self.not_before = Some(Instant::now() + expiry(self.kato, parts));
@@ -305,12 +308,12 @@ impl Registers {
         match self.phase {
             Phase::Connected => {}
             Phase::GivenUp => return GONE,
-            // What was to be shut down is gone.
+            // The controller that was to be shut down is gone.
             Phase::Closed if Cc(self.cc).shn() != 0 => return Csts(0).with_shst(shst::COMPLETE).0,
             _ => return Csts(0).with_cfs(self.is_lost).0,
         }
         let is_broken = parts.queues.is_broken();
-        // Not a round trip for each look of a thread that polls.
+        // A thread that polls must not cause a round trip with each look.
         if self.well_at.is_some_and(|at| at.elapsed() < STATUS_AGE) {
             return Csts(0).with_rdy(true).with_cfs(is_broken).0;
         }
@@ -319,7 +322,7 @@ impl Registers {
                 let csts = Csts(csts as u32);
                 let is_well = csts.0 == Csts(0).with_rdy(true).0 && self.is_enabled();
                 self.well_at = is_well.then(Instant::now);
-                // An I/O queue without its connection: only a reset helps.
+                // For an I/O queue without its connection, only a reset helps.
                 csts.with_cfs(csts.cfs() || is_broken).0
             }
             Err(error) => {
@@ -329,18 +332,18 @@ impl Registers {
         }
     }
 
-    /// The time of a command of our own: no Keep Alive is sent meanwhile, so if it took longer, the
-    /// association would be lost anyway.
+    /// The time of a command of the connection's own. No Keep Alive is sent meanwhile, so if it
+    /// took longer, the association would be lost anyway.
     fn step_time(&self, parts: &Parts<'_, impl Queues>) -> Duration {
         parts.dialer.timeout.min(self.kato.max(STEP_TIME))
     }
 
-    /// An I/O queue has been connected: the outage, if there was one, is over.
+    /// Called when an I/O queue has been connected: the outage, if there was one, is over.
     pub(crate) fn is_in_use(&mut self) {
         self.outage = None;
     }
 
-    /// What is wrong, for users.
+    /// Describes for users what is wrong.
     pub(crate) fn trouble(&self, parts: &Parts<'_, impl Queues>) -> String {
         let address = parts.dialer.address.authority();
         let Some(Outage { since, why, error }) =
@@ -462,7 +465,7 @@ impl Registers {
                 }
             }
             (Phase::Connected, true, false) => self.disable(parts),
-            // A shutdown notification, for example.
+            // This is a shutdown notification, for example.
             (Phase::Connected, _, _) => {
                 if let Err(error) = parts.set(CC, 4, value.into(), self.step_time(parts)) {
                     self.lose(parts, &error.to_string());
@@ -472,7 +475,7 @@ impl Registers {
         }
     }
 
-    /// A controller reset, and the end of the association.
+    /// Performs a controller reset, and ends the association.
     fn disable(&mut self, parts: &Parts<'_, impl Queues>) {
         let time = self.step_time(parts);
         let until = Instant::now() + RESET_TIME.min(self.loss.max(STEP_TIME));
@@ -493,15 +496,15 @@ impl Registers {
         self.lose(parts, &why);
     }
 
-    /// The device is given up: the connections end.
+    /// Gives the device up: the connections end.
     pub(crate) fn release(&mut self, parts: &Parts<'_, impl Queues>) {
         parts.queues.end_all("the device was released");
         self.phase = Phase::Released;
     }
 }
 
-/// The time after which an association that was lost is surely over at the target: if any command
-/// restarts its timer, it may expire after one to two times its value.
+/// The time after which a lost association is surely over at the target. If any command restarts
+/// its timer, the timer may expire after one to two times its value.
 fn expiry(kato: Duration, parts: &Parts<'_, impl Queues>) -> Duration {
     let times = if parts.identified.is_traffic_based() { 2 } else { 1 };
     kato * times + EXPIRY_MARGIN

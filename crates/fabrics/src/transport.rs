@@ -1,11 +1,11 @@
-//! The transport to a controller behind NVMe/TCP, as the driver knows transports.
+//! The transport to a controller behind NVMe/TCP.
 //!
 //! The driver has its rings, its buffers and its registers, as with PCIe. Here an I/O queue is a
-//! connection. *Create I/O Submission Queue* connects it; the tail doorbell sends what is in the
-//! ring; whoever waits for the queue receives ([`Progress`]). *Delete I/O Submission Queue* closes
-//! it, but only when nothing is in flight: a closed connection says nothing of what the target
-//! still does with a write. With commands in flight the driver is refused, and resets the
-//! controller, which the target confirms.
+//! connection. *Create I/O Submission Queue* connects it, the tail doorbell sends what is in the
+//! ring, and the thread that waits for the queue receives ([`Progress`]). *Delete I/O Submission
+//! Queue* closes the connection, but only when nothing is in flight: a closed connection does not
+//! show what the target still does with a write. With commands in flight the driver is refused, and
+//! resets the controller, which the target confirms.
 
 #![expect(unsafe_code)]
 
@@ -39,13 +39,13 @@ use crate::registers::{Parts, Phase, Queues, Registers};
 pub struct TcpOptions {
     /// The host's names.
     pub host: Host,
-    /// Keep Alive Timeout, in ms; at least 100. After a loss no association is made before it is
-    /// over.
+    /// Keep Alive Timeout, in ms; at least 100. After a loss, no association is made before this
+    /// time is over.
     pub kato_ms: u32,
     /// Digests of headers, bit 0, and of data, bit 1.
     pub digests: u8,
-    /// How long to connect again after a loss, in ms; up to 127 s. `None`: a minute, and longer if
-    /// the target's Keep Alive Timeout is.
+    /// How long to try to connect again after a loss, in ms; up to 127 s. `None` selects a minute,
+    /// or longer if the target's Keep Alive Timeout is longer.
     pub loss_ms: Option<u32>,
     /// Deadline of connecting, and of each command of the connection itself, in ns.
     pub timeout_ns: u64,
@@ -66,10 +66,10 @@ struct Inner {
     dialer: Dialer,
     identified: Arc<Identified>,
     shared: Arc<Shared>,
-    /// Index is the queue identifier.
+    /// The queues; the index is the queue identifier.
     queues: Vec<Arc<Queue>>,
     registers: Mutex<Registers>,
-    /// What the driver has told of completion queues, by queue identifier.
+    /// The completion queues that the driver has created, by queue identifier.
     cqs: Mutex<Vec<CompletionQueue>>,
     /// The descriptors of the vectors' events.
     vectors: Mutex<Vec<Option<Arc<OwnedFd>>>>,
@@ -95,7 +95,7 @@ impl TcpTransport {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// The reason, and a remedy.
+    /// Returns the reason, and a remedy.
     pub fn connect(address: TcpAddress, options: &TcpOptions) -> Result<Self> {
         let dialer = Dialer {
             address,
@@ -146,7 +146,7 @@ impl Drop for TcpTransport {
         self.inner.is_stopping.store(true, Ordering::Release);
         self.inner.shared.alarm.signal();
         let Some(keeper) = self.keeper.take() else { return };
-        // The thread itself may drop the last handle, after a reset.
+        // After a reset, the thread itself may drop the last handle.
         if keeper.thread().id() != std::thread::current().id() {
             let _ = keeper.join();
         }
@@ -225,7 +225,7 @@ impl Inner {
                 return;
             }
             if !is_connected || !was_connected {
-                // Of a new association.
+                // A new association has its own time.
                 sent = Instant::now();
             }
             was_connected = is_connected;
@@ -236,7 +236,7 @@ impl Inner {
         }
     }
 
-    /// Sends Keep Alive if half of the time-out is over since the last one. Whether it did.
+    /// Sends Keep Alive if half of the time-out is over since the last one. Returns whether it did.
     fn send_keep_alive(&self, sent: Instant, kato: Duration) -> bool {
         let sent = self.queues[0].with(|admin| {
             let mapped = self.shared.memory.mapped();
@@ -270,7 +270,7 @@ impl Inner {
         let _ = poll(&mut fds, Some(&timespec(time)));
     }
 
-    /// If a connection has ended by itself, has the driver reset the controller.
+    /// Has the driver reset the controller if a connection has ended by itself.
     fn report_losses(&self) {
         let is_to_report = self.with_registers(|registers, parts| {
             registers.check_admin(parts);
@@ -279,15 +279,15 @@ impl Inner {
                 && parts.queues.is_broken();
             std::mem::take(&mut registers.is_to_report) || is_broken
         });
-        // The handler resets, which needs the registers; and it may drop the last controller.
+        // The handler resets, which takes the registers' lock; and it may drop the last controller.
         let handler = lock(&self.handler);
         if let (true, Some(handler)) = (is_to_report, &*handler) {
             handler(DeviceEvent::Lost);
         }
     }
 
-    /// Answers an admin command that concerns queues; `None`: it is the target's. `lost` says why
-    /// the association is to be given up, if so.
+    /// Answers an admin command that concerns queues. Returns `None` if the command is the
+    /// target's. `lost` is set to the reason if the association is to be given up.
     fn answer(
         &self,
         registers: &mut Registers,
@@ -314,8 +314,8 @@ impl Inner {
                     }
                     Err(error) => {
                         tracing::warn!(device = %self.dialer.address, qid, %error, "no connection");
-                        // A target that refuses works. With one that cannot be reached, all is
-                        // tried again.
+                        // A target that refuses works. If the target cannot be reached, everything
+                        // is tried again.
                         if !matches!(error, FabricsError::Refused { .. }) {
                             *lost = Some(error.to_string());
                         }
@@ -380,11 +380,11 @@ struct AdminDoorbell(Arc<Inner>);
 impl WriteDoorbell for AdminDoorbell {
     fn write(&self, tail: u32) {
         let inner = &self.0;
-        // The registers' lock first, as everywhere.
+        // The registers' lock comes first, as everywhere.
         inner.with_registers(|registers, parts| {
             let mut lost = None;
             inner.queues[0].ring_admin(tail as u16, |sqe| inner.answer(registers, sqe, &mut lost));
-            // Only now: it ends the admin queue's connection, too.
+            // This comes last, because it ends the admin queue's connection, too.
             if let Some(why) = lost {
                 registers.lose(parts, &why);
             }
@@ -405,7 +405,7 @@ unsafe impl DmaMap for TcpTransport {
         Ok(())
     }
 
-    /// Memory is reached by its address in this process, at each access.
+    /// The transport reaches memory by its address in this process, at each access.
     fn lends(&self) -> bool {
         true
     }
@@ -466,7 +466,7 @@ unsafe impl Transport for TcpTransport {
         self.inner.queues.len() as u16
     }
 
-    /// An epoll instance, which tells when the queue's socket is readable.
+    /// Returns an epoll instance, which becomes readable when the queue's socket is readable.
     fn new_event(&self) -> meantime_hw::Result<EventFd> {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| HwError::Os {
             what: "cannot create an epoll instance (is `ulimit -n` too low?)",
