@@ -1,5 +1,5 @@
-//! Errnos, for callers that speak C: what an error of this crate is in them. (`meantime-ext4` has
-//! those of its own.)
+//! Errnos, for callers that speak C: the errno for each error of this crate. `meantime-ext4` has
+//! its own.
 
 use std::error::Error as StdError;
 use std::ffi::c_int;
@@ -11,7 +11,7 @@ use meantime_nvme_spec::status::StatusCode;
 
 use crate::{ChannelError, IoError, IoErrorKind, OpenError, RequestError, SubmitError};
 
-/// An errno: positive, and one of `libc`'s constants.
+/// A positive errno, one of `libc`'s constants.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub c_int);
 
@@ -119,13 +119,13 @@ impl From<&IoError> for Errno {
                 Ok(StatusCode::NamespaceIsWriteProtected) => libc::EROFS,
                 _ => libc::EIO,
             },
-            // As fsync(2) reports lost writes.
+            // fsync(2) reports lost writes in this way.
             IoErrorKind::Command(CommandError::CacheLost) => libc::EIO,
             IoErrorKind::Command(CommandError::TimedOut) => libc::ETIMEDOUT,
             IoErrorKind::Command(CommandError::Reset) => libc::ECANCELED,
             IoErrorKind::Command(CommandError::Gone { .. }) => libc::ENODEV,
             IoErrorKind::EndOfFile | IoErrorKind::Unfused => libc::EIO,
-            // Not a failure: a caller that compares must be able to distinguish it.
+            // This is not a failure: a caller that compares must be able to distinguish it.
             IoErrorKind::Miscompare => libc::EILSEQ,
             IoErrorKind::Os(errno) if i32::from(errno) == libc::EINVAL => libc::EIO,
             IoErrorKind::Os(errno) => errno.into(),

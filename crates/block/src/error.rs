@@ -96,7 +96,7 @@ pub enum ChannelError {
     /// The driver could not create its queues.
     #[error(transparent)]
     Nvme(#[from] nvme::Error),
-    /// No DMA memory.
+    /// There is no DMA memory.
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The depth is 0 or too large.
@@ -158,23 +158,22 @@ fn what(op: Op, lba: u64) -> String {
 /// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IoErrorKind {
-    /// One of its NVMe commands failed. (Kernel requests that are given up are
-    /// [`CommandError::TimedOut`], too.)
+    /// One of its NVMe commands failed. A kernel request that is given up is
+    /// [`CommandError::TimedOut`], too.
     #[error(transparent)]
     Command(#[from] CommandError),
     /// A comparison found different data. A compare-and-write has written nothing, according to the
     /// device.
     #[error("what is there is not what was expected")]
     Miscompare,
-    /// A compare-and-write: the comparison failed, and the device performed or began the write, in
-    /// violation of the specification.
+    /// In a compare-and-write, the comparison failed, and the device performed or began the write,
+    /// in violation of the specification.
     #[error(
         "the comparison failed, and the device still wrote: its compare-and-write is broken; read \
          what is there, and do not rely on it"
     )]
     Unfused,
-    /// The operating system returned this errno. (16 bits, because a result is moved with every
-    /// I/O.)
+    /// The operating system returned this errno. It has 16 bits, because every I/O moves a result.
     #[error("the kernel answered: {}", std::io::Error::from_raw_os_error(i32::from(*.0)))]
     Os(u16),
     /// The operating system transferred no data: the file has become shorter.
@@ -202,7 +201,7 @@ impl PartialEq<CommandError> for IoErrorKind {
     }
 }
 
-// A result is moved with every I/O, so its size matters.
+// Every I/O moves a result, so its size matters.
 const _: () = assert!(size_of::<IoErrorKind>() == 4 && size_of::<Result<u32, IoErrorKind>>() == 8);
 
 /// Why a request was refused.
@@ -283,7 +282,7 @@ pub enum SubmitError {
     /// The buffer belongs to another device.
     #[error("the buffer was not allocated by this device: use its `alloc`")]
     ForeignBuffer,
-    /// A read or write without a buffer, or another operation with one.
+    /// A read or write has no buffer, or another operation has one.
     #[error("a read or write needs a buffer, and nothing else takes one")]
     Buffer,
     /// The request has no blocks.

@@ -5,15 +5,16 @@
 //! [`BlockChannel`] is one thread's access to it. [`AsyncChannel`] has requests as futures.
 //!
 //! # What it owns
-//! - The buffer of each request, from `submit` until the device is done with it. [`Done`] gives it
-//!   back.
+//! - The buffer of each request, from `submit` until the device is done with it. [`Done`] returns
+//!   it.
 //! - One or two queue pairs per channel: one that is polled and, if a policy needs it, one with an
 //!   interrupt. Whether a completion queue interrupts is fixed when it is created, so a polled I/O
 //!   never pays for an interrupt. A request's policy chooses the pair.
 //!
 //! # What it promises
 //! - Between `submit` and `wait` under `poll` there is no allocation, lock, system call or dynamic
-//!   dispatch. (The doorbell of a software SSD whose thread has parked wakes it.)
+//!   dispatch. The only exception is the doorbell of a software SSD whose thread has parked, which
+//!   wakes the thread.
 //! - A ticket is redeemed once. A dropped future leaves its buffer with the device until the device
 //!   is done with it.
 //! - A successful flush has made every write durable that completed before it. If the device lost
@@ -78,10 +79,10 @@
 //! # }
 //! ```
 //!
-//! While the device works there is time for something else: between `submit` and `wait`, work of
-//! which each piece takes less than [`BlockChannel::gap_left_ns`] says is done without delaying the
-//! completion. Here the checksum of each buffer is computed in the gap of the next read, in pieces
-//! of 1 KiB, which take less than a microsecond each:
+//! While the device works there is time for other work. Between `submit` and `wait`, work in pieces
+//! that each take less than [`BlockChannel::gap_left_ns`] does not delay the completion. Here the
+//! checksum of each buffer is computed in the gap of the next read, in pieces of 1 KiB, which take
+//! less than a microsecond each:
 //!
 //! ```
 //! use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};

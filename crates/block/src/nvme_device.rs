@@ -10,7 +10,7 @@ use meantime_completion::Policy;
 use meantime_hw::{DmaHeap, IoPriority};
 use meantime_nvme::{Controller, Error, NamespaceInfo, QueueClass};
 
-/// Slots of a queue for parts of split requests.
+/// The slots of a queue for parts of split requests.
 const PART_SLOTS: u16 = 32;
 
 /// A namespace of an NVMe controller.
@@ -26,7 +26,7 @@ impl NvmeDevice {
     /// Namespace `nsid` of `controller`, with `uri` as its name.
     ///
     /// # Errors
-    /// [`Error::NoNamespace`].
+    /// Returns [`Error::NoNamespace`].
     pub fn new(controller: Arc<Controller>, nsid: u32, uri: String) -> Result<Self, Error> {
         let ns = controller.namespace(nsid)?;
         let info = BlockInfo {
@@ -34,7 +34,7 @@ impl NvmeDevice {
             block_bytes: ns.block_bytes(),
             blocks: ns.blocks,
             max_transfer_bytes: ns.max_blocks << ns.block_shift,
-            // A fused pair is in the queue at once.
+            // Both commands of a fused pair are in the queue at once.
             compare_write_blocks: match controller.max_queue_entries() {
                 ..=2 => 0,
                 _ => ns.compare_write_blocks,
@@ -46,7 +46,8 @@ impl NvmeDevice {
     }
 
     /// The largest depth of a channel: two less than the entries of the controller's queues, and at
-    /// least 1. One entry tells full from empty, and one is for parts of split requests.
+    /// least 1. One entry tells a full queue from an empty one, and one is for parts of split
+    /// requests.
     pub fn max_depth(&self) -> u16 {
         (self.controller.max_queue_entries() - 2).max(1)
     }
@@ -71,7 +72,7 @@ impl NvmeDevice {
         self
     }
 
-    /// Why it cannot be written, if known.
+    /// The reason why it cannot be written, if known.
     pub fn read_only(&self) -> Option<&str> {
         self.read_only.as_deref()
     }
@@ -108,8 +109,8 @@ impl BlockDevice for NvmeDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<NvmeChannel, ChannelError> {
-        // A slot for each request, so that a one-command request finds it by its own index, and
-        // some for the parts of split requests.
+        // There is a slot for each request, so that a one-command request finds it by its own
+        // index, and some for the parts of split requests.
         let (assigned, limit) = (options.depth, self.max_depth());
         if assigned == 0 || assigned > limit {
             return Err(ChannelError::Depth { depth: assigned, limit });
@@ -120,13 +121,13 @@ impl BlockDevice for NvmeDevice {
         let policy = options.policy.unwrap_or_default();
         let needed = options.interrupt == Some(true) || policy.wants_interrupt();
         let wanted = options.interrupt.unwrap_or_else(|| {
-            // `adaptive`, which can do without, leaves queues for other channels.
+            // `adaptive` does not require an interrupt, so it leaves queues for other channels.
             policy.may_interrupt()
                 && (policy.polls_instead() || self.controller.has_queues_to_spare())
         });
         let queue = wanted.then(|| self.controller.create_io_queue(slots, assigned, true, class));
         let interrupt = match queue.transpose() {
-            // An interrupt is wanted but not required: goes without.
+            // An interrupt is wanted but not required, so the channel does without.
             Err(error) if !needed => {
                 if policy.polls_instead() {
                     tracing::warn!(

@@ -18,7 +18,7 @@ use meantime_fabrics::{Host, Subsystem};
 /// Opens the device that `uri` names.
 ///
 /// # Errors
-/// [`OpenError`], which gives the cause and a remedy.
+/// Returns [`OpenError`], which gives the cause and a remedy.
 pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
     match uri.parse()? {
         Uri::Kernel { path, kernel } => {
@@ -31,7 +31,7 @@ pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
 /// Opens the device that `uri` names, which must be one of Meantime's own driver.
 ///
 /// # Errors
-/// [`OpenError`], which gives the cause and a remedy.
+/// Returns [`OpenError`], which gives the cause and a remedy.
 pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
     match uri.parse()? {
         Uri::Kernel { .. } => Err(OpenError::NotNvme { uri: uri.to_owned() }),
@@ -39,19 +39,20 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
     }
 }
 
-/// Asks the discovery service of the NVMe/TCP target that `uri` names (`nvme+tcp://HOST[:PORT]`) for
-/// its subsystems.
+/// Asks the discovery service of the NVMe/TCP target that `uri` names (`nvme+tcp://HOST[:PORT]`)
+/// for its subsystems.
 ///
 /// # Errors
-/// [`OpenError`], which gives the cause and a remedy.
+/// Returns [`OpenError`], which gives the cause and a remedy.
 pub fn discover(uri: &str, options: &OpenOptions) -> Result<Vec<Subsystem>, OpenError> {
     discover_as(uri, options).map(|(_, found)| found)
 }
 
-/// As [`discover`], and says as which host it has asked.
+/// Asks the discovery service of the NVMe/TCP target that `uri` names for its subsystems, and also
+/// returns the host as which it has asked.
 ///
 /// # Errors
-/// As [`discover`].
+/// Returns [`OpenError`], which gives the cause and a remedy.
 pub fn discover_as(uri: &str, options: &OpenOptions) -> Result<(Host, Vec<Subsystem>), OpenError> {
     let parsed = uri.parse().map_err(|error| match uri.contains([':', '/']) {
         true => error,
@@ -73,7 +74,7 @@ pub fn discover_as(uri: &str, options: &OpenOptions) -> Result<(Host, Vec<Subsys
 /// change values that the URI leaves open.
 ///
 /// # Errors
-/// [`OpenError`], which gives the cause and a remedy. A URI of another device is
+/// Returns [`OpenError`], which gives the cause and a remedy. A URI of another device is
 /// [`OpenError::NoSsd`].
 #[cfg(feature = "ssd")]
 pub fn start_ssd(
@@ -84,11 +85,12 @@ pub fn start_ssd(
     make_ssd(uri, options, adjust, |config, medium| soft::run(uri, config, medium))?
 }
 
-/// Makes something else of the software SSD that `uri` names: `make` gets what it is made of. A
-/// file created for it is removed again if `make` fails.
+/// Makes another object of the software SSD that `uri` names: `make` gets its configuration and its
+/// medium. If `make` fails, a file created for the SSD is removed again.
 ///
 /// # Errors
-/// As [`start_ssd`]; inside, the error of `make`.
+/// Returns [`OpenError`], which gives the cause and a remedy; [`OpenError::NoSsd`] if the URI names
+/// another device. The inner error is that of `make`.
 #[cfg(feature = "ssd")]
 pub fn make_ssd<T, E>(
     uri: &str,

@@ -10,7 +10,7 @@ use meantime_nvme::ControllerOptions;
 /// The intended access to a `file:` or `kernel:` device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
-    /// Read and write; read only if it cannot or must not be written:
+    /// Read and write. The device is read only if it cannot or must not be written;
     /// [`Device::read_only`](super::Device::read_only) has the reason.
     #[default]
     WhatIsPossible,
@@ -29,8 +29,8 @@ pub struct OpenOptions {
     pub access: Access,
     /// The driver's waits and queues.
     pub controller: ControllerOptions,
-    /// The CPU of a software SSD's thread, if the URI names none. `None`: the last CPU this process
-    /// may use.
+    /// The CPU of a software SSD's thread, if the URI names none. `None` selects the last CPU that
+    /// this process may use.
     pub ssd_cpu: Option<usize>,
     /// Whether the software SSD takes time stamps of every command:
     /// [`BlockDevice::stamps`](super::BlockDevice::stamps).

@@ -5,9 +5,9 @@ use meantime_hw::Clock;
 /// Called during the wait for a request. The waits are generic over it: `()` does nothing and costs
 /// nothing.
 pub trait Probe {
-    /// The thread runs again after a sleep or a block.
+    /// Called when the thread runs again after a sleep or a block.
     fn woken(&self) {}
-    /// A completion entry was found, and has not been processed yet.
+    /// Called when a completion entry was found, and has not been processed yet.
     fn seen(&self) {}
     /// Whether to end the wait without a completion. Called off the fast path, at each deadline
     /// check.

@@ -72,7 +72,7 @@ pub enum KernelEngine {
     /// `io_uring`.
     #[default]
     IoUring,
-    /// `preadv2` and `pwritev2`: one I/O at a time.
+    /// `preadv2` and `pwritev2`, which do one I/O at a time.
     Preadv2,
 }
 
@@ -81,13 +81,14 @@ pub enum KernelEngine {
 pub struct KernelUri {
     /// The interface for I/O.
     pub engine: KernelEngine,
-    /// Bypass the page cache (O_DIRECT).
+    /// Whether to bypass the page cache (O_DIRECT).
     pub direct: bool,
-    /// Whether memory and file are registered with io_uring. `None`: if the kernel permits.
+    /// Whether memory and file are registered with io_uring. `None` registers them if the kernel
+    /// permits.
     pub fixed: Option<bool>,
     /// Logical block size, if larger than the device's.
     pub lba_bytes: Option<u32>,
-    /// Create the file with this number of bytes if it does not exist.
+    /// The number of bytes with which to create the file if it does not exist.
     pub create_bytes: Option<u64>,
 }
 
@@ -103,13 +104,13 @@ impl Default for KernelUri {
     }
 }
 
-/// Interrupt coalescing (NVMe Base 1.4 §5.21.1.8): of all I/O queues of the controller, not of the
-/// admin queue. It is set when the device is opened, and not saved in the device.
+/// Interrupt coalescing (NVMe Base 1.4 §5.21.1.8). It applies to all I/O queues of the controller,
+/// not to the admin queue. It is set when the device is opened, and not saved in the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coalescing {
-    /// An interrupt comes after this many completions (1 to 256). 1: for each, at once.
+    /// An interrupt comes after this many completions (1 to 256); 1 means at once for each.
     pub completions: u16,
-    /// It comes after this time at the latest, in units of 100 µs (1 to 255).
+    /// The interrupt comes after this time at the latest, in units of 100 µs (1 to 255).
     pub time_100us: u8,
 }
 
@@ -118,14 +119,15 @@ pub struct Coalescing {
 pub struct NvmeUri {
     /// The namespace to open.
     pub nsid: u32,
-    /// Describe data by SGLs instead of PRPs, if the controller has them.
+    /// Whether to describe data by SGLs instead of PRPs, if the controller has them.
     pub sgl: bool,
-    /// Shadow doorbells. `None`: if the controller has them and its doorbells are slow.
+    /// Whether to shadow doorbells. `None` does so if the controller supports it and its doorbells
+    /// are slow.
     pub shadow: Option<bool>,
-    /// Continue without an IOMMU (`vfio:` only): the device can then write anywhere in this
-    /// machine's memory.
+    /// Whether to continue without an IOMMU (`vfio:` only): the device can then write anywhere in
+    /// this machine's memory.
     pub no_iommu: bool,
-    /// Interrupt coalescing. `None`: as the device has it.
+    /// Interrupt coalescing. `None` leaves it as the device has it.
     pub coalesce: Option<Coalescing>,
 }
 
@@ -140,16 +142,16 @@ impl Default for NvmeUri {
 pub struct TcpUri {
     /// The namespace to open.
     pub nsid: u32,
-    /// The host's NQN; `None`: this machine's.
+    /// The host's NQN; `None` selects this machine's.
     pub hostnqn: Option<String>,
-    /// The host's identifier; `None`: this machine's.
+    /// The host's identifier; `None` selects this machine's.
     pub hostid: Option<[u8; 16]>,
     /// Digests of headers, bit 0, and of data, bit 1.
     pub digests: u8,
     /// Keep Alive Timeout, in ms.
     pub kato_ms: u32,
-    /// How long to connect again after the connection was lost, in ms; `None`: a minute, and longer
-    /// if the target's Keep Alive Timeout is.
+    /// How long to try to connect again after the connection was lost, in ms. `None` selects a
+    /// minute, or longer if the target's Keep Alive Timeout is longer.
     pub loss_ms: Option<u32>,
 }
 
@@ -160,7 +162,7 @@ impl Default for TcpUri {
 }
 
 impl NvmeUri {
-    /// `options` with the URI's values.
+    /// Applies the URI's values to `options`.
     pub(crate) fn options(&self, options: ControllerOptions) -> ControllerOptions {
         let shadow_doorbells = self.shadow.or(options.shadow_doorbells);
         ControllerOptions { sgl: options.sgl || self.sgl, shadow_doorbells, ..options }
@@ -174,7 +176,7 @@ pub struct SoftUri {
     pub model: String,
     /// Logical block size: 512 or 4096.
     pub lba_bytes: u32,
-    /// Volatile write cache. The default for a file is on: the host's page cache is one.
+    /// Volatile write cache. By default a file has one, because the host's page cache is one.
     pub volatile_write_cache: Option<bool>,
     /// Number of namespaces that share the medium.
     pub namespaces: u32,
@@ -186,22 +188,22 @@ pub struct SoftUri {
     pub boundary_blocks: u16,
     /// The CPU of the SSD's thread.
     pub cpu: Option<usize>,
-    /// The SSD has no thread: the threads that wait for it run it.
+    /// Whether the SSD has no thread: the threads that wait for it run it.
     pub inline: bool,
     /// Number of I/O queue pairs.
     pub queues: Option<u16>,
     /// Interrupt vectors, including the admin queue's.
     pub vectors: Option<u16>,
-    /// Also refuse harmless violations that hosts commit when they disconnect, e.g. freeing the
-    /// memory of queues without deleting them.
+    /// Whether to refuse also harmless violations that hosts commit when they disconnect, e.g.
+    /// freeing the memory of queues without deleting them.
     pub strict: bool,
-    /// Lock the driver's memory, as a real device requires.
+    /// Whether to lock the driver's memory, as a real device requires.
     pub lock: bool,
     /// The SSD's fault plan: a TOML file.
     pub faults: Option<PathBuf>,
-    /// Create the file with this number of bytes if it does not exist.
+    /// The number of bytes with which to create the file if it does not exist.
     pub create_bytes: Option<u64>,
-    /// Open the file read-only, and share it with other readers (`file:` only).
+    /// Whether to open the file read-only, and share it with other readers (`file:` only).
     pub read_only: bool,
     /// Interrupt coalescing, which the driver sets.
     pub coalesce: Option<Coalescing>,
@@ -280,7 +282,7 @@ fn parse(text: &str) -> Result<Uri, String> {
             Ok(Uri::VfioUser { path: target.into(), nvme: parse_nvme(query, scheme)? })
         }
         "nvme+tcp" => Ok(Uri::Tcp { address: TcpAddress::parse(target)?, tcp: parse_tcp(query)? }),
-        // A path may contain a colon; a PCI address and one with a port do.
+        // A path may contain a colon. A PCI address and an address with a port do.
         _ if scheme.contains(['/', '.'])
             || text.parse::<PciAddress>().is_ok()
             || is_address(text) =>
@@ -295,7 +297,7 @@ fn parse(text: &str) -> Result<Uri, String> {
 /// `[::1]:4420`, `host:4420`.
 fn is_address(text: &str) -> bool {
     let host = text.split_once('/').map_or(text, |(host, _)| host);
-    // Smaller numbers are those of other services.
+    // Smaller numbers belong to other services.
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port >= 1024);
     host.parse::<IpAddr>().is_ok()
         || host.parse::<SocketAddr>().is_ok()
@@ -372,7 +374,7 @@ impl Parameter<'_> {
         let (completions, time) = self.value.split_once('/').ok_or_else(|| self.wrong(wanted))?;
         let completions = completions.parse().ok().filter(|number| (1..=256).contains(number));
         let completions = completions.ok_or_else(|| self.wrong("1 to 256 completions"))?;
-        // parse_time_ns takes a bare number for µs; a unit avoids doubts.
+        // parse_time_ns takes a bare number for µs, so a unit is required to avoid doubt.
         let has_unit = time.ends_with('s');
         let ns = parse_time_ns(time).filter(|_| has_unit).ok_or_else(|| self.wrong(wanted))?;
         if ns % UNIT_NS != 0 {
@@ -465,7 +467,7 @@ fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
                     Some(parse_uuid(parameter.value).map_err(|what| parameter.wrong(&what))?)
             }
             "digest" => {
-                // A comma would end the device in a list of them.
+                // A comma would end the device in a list of devices.
                 for part in parameter.value.split('+') {
                     tcp.digests |= match part {
                         "none" => 0,

@@ -17,7 +17,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Stages commands of `slot` until none is left (true) or the queue accepts no more (false).
+    /// Stages commands of `slot`. Returns true when none is left, and false if the queue accepts no
+    /// more.
     #[inline(always)]
     pub(super) fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
         let lbio = table.get_mut(slot);
@@ -30,7 +31,7 @@ impl Queue {
         }
         while lbio.has_more() {
             // The first command goes in the request's own slot, and so does a later one while none
-            // is in flight: then a queue needs no other slots.
+            // is in flight. In that case a queue needs no other slots.
             let own = lbio.is_own_slot_free() && self.pair.is_current();
             let tag = if own { Some(Tag::assigned(slot)) } else { self.pair.take_tag() };
             let Some(tag) = tag else { return false };
@@ -40,7 +41,7 @@ impl Queue {
         true
     }
 
-    /// As `send`, for a fused pair: both commands or none.
+    /// Stages a fused pair: both commands or none. Returns true if they are staged.
     #[cold]
     fn send_pair(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
         let lbio = table.get_mut(slot);
@@ -66,12 +67,12 @@ impl Queue {
                 table.release(slot);
                 continue;
             }
-            // Announces staged commands; otherwise the device would never make room.
+            // This announces staged commands; the device would otherwise never make room.
             self.pair.ring_doorbell();
             if self.pair.is_current() && self.pair.is_full() {
                 return;
             }
-            // Not full: the queue is outdated. Handles the reset.
+            // The queue is not full but outdated, so this handles the reset.
             let now_ns = self.pair.clock().now_ns();
             self.pair.check(now_ns, &mut Requests { table, ns });
             if self.pair.usable().is_err() {
@@ -88,7 +89,7 @@ impl Queue {
     }
 
     /// Sends the backlog when the channel is dropped: a write may have been detached, and no caller
-    /// would learn that it was not done. Gives up after the time that a command may take.
+    /// would learn that it was not executed. Gives up after the time that a command may take.
     pub(super) fn send_rest(
         &mut self,
         table: &mut Table,

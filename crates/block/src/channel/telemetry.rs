@@ -5,8 +5,8 @@ use super::NvmeChannel;
 use crate::BlockChannel as _;
 
 impl NvmeChannel {
-    /// Publishes if that is due; called off the fast path, with the time at hand, preferably in a
-    /// gap.
+    /// Publishes if that is due. Called off the fast path, with a time that is already known,
+    /// preferably in a gap.
     #[inline(always)]
     pub(super) fn show(&mut self, now_ns: u64) {
         if self.telemetry.is_due(now_ns) {

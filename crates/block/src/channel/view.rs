@@ -52,7 +52,8 @@ impl<P: Probe> Source for View<'_, P> {
         self.pair.look_interval_ns()
     }
 
-    /// A waiting thread reads the clock between its looks: there it receives what has come.
+    /// A waiting thread reads the clock between its looks, so this is where it receives what has
+    /// come.
     fn now_ns(&self) -> u64 {
         self.pair.progress();
         self.pair.clock().now_ns()

@@ -11,8 +11,8 @@ use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{EventFd, cpu};
 use meantime_nvme::{NamespaceInfo, Op};
 
-/// A device that is run by its clock is looked at this soon, in ns, if it has not fetched what is
-/// in flight.
+/// How soon to look, in ns, at a device that its clock runs, if it has not fetched the commands in
+/// flight.
 const UNFETCHED_NS: u64 = 20_000;
 
 /// A channel's queues and requests, lent to its waiter, with the probe of the wait.
@@ -104,14 +104,14 @@ impl<P: Probe> Queues for Parts<'_, P> {
         self.polled.pair.clock().now_ns()
     }
 
-    /// A thread does not wait for its CPU in virtual time.
+    /// In virtual time, a thread does not wait for its CPU.
     fn thread_waited_ns(&self) -> Option<u64> {
         if self.polled.pair.clock().is_real() { cpu::thread_waited_ns() } else { Some(0) }
     }
 }
 
 impl NvmeChannel {
-    /// Looks at the polled queue for a while for the end of `slot`. True if it ended.
+    /// Looks at the polled queue for a while for the end of `slot`. Returns true if it ended.
     #[inline(always)]
     pub(super) fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
         for _ in 0..FIRST_LOOKS {
@@ -127,12 +127,12 @@ impl NvmeChannel {
         false
     }
 
-    /// Looks at the polled queue for a while for the end of any request without a ticket. True if
-    /// there is one.
+    /// Looks at the polled queue for a while for the end of any request without a ticket. Returns
+    /// true if there is one.
     #[inline(always)]
     pub(super) fn polls_until_any_done(&mut self) -> bool {
-        // Longer than a wait by ticket: just before, the caller has read the clock and swept
-        // deadlines.
+        // This looks for longer than a wait by ticket: just before, the caller has read the clock
+        // and swept deadlines.
         self.polled.pair.progress();
         for _ in 0..4 * FIRST_LOOKS {
             if self.polled.pair.has_completion() {
@@ -145,7 +145,7 @@ impl NvmeChannel {
         false
     }
 
-    /// A completion of another request, or of a part of this one.
+    /// Handles a completion of another request, or of a part of this one.
     #[cold]
     #[inline(never)]
     pub(super) fn another_ended(&mut self) {
@@ -161,7 +161,7 @@ impl NvmeChannel {
         }
     }
 
-    /// As `wait_probed`, while requests are collected or callers ask for the time left.
+    /// Waits for `slot` while requests are collected or callers ask for the time left.
     #[cold]
     #[inline(never)]
     pub(super) fn wait_slow(&mut self, slot: u16, probe: &impl Probe) -> Done {
@@ -177,7 +177,7 @@ impl NvmeChannel {
         self.table.take_done(slot)
     }
 
-    /// Waits until any request without a ticket has ended. False if none is in flight.
+    /// Waits until any request without a ticket has ended. Returns false if none is in flight.
     #[inline]
     pub(super) fn wait_for_any(&mut self, probe: &impl Probe) -> bool {
         let waited = self.with_waiter(probe, |waiter, parts| waiter.wait_for_any(parts));
@@ -213,7 +213,7 @@ impl NvmeChannel {
         let before = self.table.active();
         if let Some(queue) = &mut self.interrupt {
             if off_queue.is_some() && queue.is_busy() {
-                // Before the look, so that no later signal is taken.
+                // The signal is taken before the look, so that no later signal is lost.
                 queue.pair.event().map(EventFd::take);
             }
             queue.reap(&mut self.table, &self.ns);
@@ -245,11 +245,11 @@ impl NvmeChannel {
         self.show(now_ns);
         let rest = self.with_waiter(&(), |waiter, parts| waiter.rest(parts, now_ns));
         if rest.waits && !self.clock().is_real() {
-            // Virtual time passes while it is looked at, not while the thread sleeps.
+            // Virtual time passes while the thread looks, not while it sleeps.
             return Rest { until_ns: 0, ..rest };
         }
         if rest.waits && self.clock().steps_device() {
-            // It does nothing while the thread sleeps otherwise than by its clock.
+            // The device does nothing while the thread sleeps by another clock.
             let idle_ns = self.clock().idle_for_ns().unwrap_or(UNFETCHED_NS);
             return Rest { until_ns: rest.until_ns.min(now_ns + idle_ns), ..rest };
         }
@@ -280,7 +280,7 @@ impl NvmeChannel {
         now_ns
     }
 
-    /// Checks deadlines, for callers that only poll. Reads the clock.
+    /// Checks deadlines, for callers that only poll. It reads the clock.
     #[cold]
     #[inline(never)]
     pub(super) fn tick(&mut self) {

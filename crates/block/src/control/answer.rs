@@ -10,7 +10,7 @@ use meantime_completion::telemetry::{self, AskError, Asked, QueueFigures, QueueS
 pub(super) enum Next {
     /// Send this answer.
     Answer(Value),
-    /// The answer comes from the channel's thread.
+    /// Wait for the answer of the channel's thread.
     Asked {
         /// The request.
         asked: Asked,

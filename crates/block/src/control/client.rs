@@ -13,7 +13,7 @@ use super::metrics::Metrics;
 use super::place::connect;
 use meantime_completion::telemetry::Snapshot;
 
-/// Longer than a channel's time to answer.
+/// The limit is longer than a channel's time to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest answer accepted, in bytes: some ten thousand channels.
@@ -31,7 +31,7 @@ impl Client {
     /// Connects to the socket `path`.
     ///
     /// # Errors
-    /// No process listens there, or this user may not connect.
+    /// Fails if no process listens there, or if this user may not connect.
     pub fn connect(path: &Path) -> Result<Self, ControlError> {
         let failed = || ControlError::io("cannot connect to", path);
         let stream = connect(path).map_err(failed())?;
@@ -43,7 +43,7 @@ impl Client {
     /// The channels of the process.
     ///
     /// # Errors
-    /// The process has ended, or is of another version.
+    /// Fails if the process has ended, or if it is of another version.
     pub fn snapshot(&mut self) -> Result<Snapshot, ControlError> {
         let answer = self.request(&json!({ "get": "queues" }))?;
         read_queues(&answer).ok_or_else(|| ControlError::Protocol(shortened(&answer)))
@@ -52,7 +52,7 @@ impl Client {
     /// The metrics of the process.
     ///
     /// # Errors
-    /// As [`Client::snapshot`].
+    /// Fails if the process has ended, or if it is of another version.
     pub fn metrics(&mut self) -> Result<Metrics, ControlError> {
         let mut answer = self.request(&json!({ "get": "metrics" }))?;
         let metrics = answer.get_mut("metrics").map(Value::take).unwrap_or_default();
@@ -62,7 +62,7 @@ impl Client {
     /// Limits the time that the process gets for a whole answer, 5 seconds at first.
     ///
     /// # Errors
-    /// The time is 0.
+    /// Fails if the time is 0.
     pub fn set_timeout(&mut self, timeout: Duration) -> Result<(), ControlError> {
         let set = self.stream.get_ref().set_write_timeout(Some(timeout));
         set.map_err(ControlError::io("cannot use", &self.path))?;
@@ -73,7 +73,7 @@ impl Client {
     /// Makes the channel `queue` wait by `policy`. Returns when its thread has made the change.
     ///
     /// # Errors
-    /// [`ControlError::Answered`] with the reason if the change was not made.
+    /// Returns [`ControlError::Answered`] with the reason if the change was not made.
     pub fn set(&mut self, queue: u64, policy: &str) -> Result<(), ControlError> {
         let answer = self.request(&json!({ "set": { "queue": queue, "policy": policy } }))?;
         match answer.get("done") {
@@ -85,7 +85,7 @@ impl Client {
     /// Sends any request of the protocol.
     ///
     /// # Errors
-    /// [`ControlError::Answered`] if the answer is an error.
+    /// Returns [`ControlError::Answered`] if the answer is an error.
     pub fn request(&mut self, request: &Value) -> Result<Value, ControlError> {
         let mut line = request.to_string();
         line.push('\n');
@@ -111,8 +111,9 @@ impl Client {
         }
     }
 
-    /// Reads a line, or what there is of it at the end or at the most bytes. A time-out of the
-    /// socket is one of each read: it alone lets a process send a byte at a time for ever.
+    /// Reads a line, or the part of it that there is at the end of the stream or at the limit of
+    /// bytes. The socket's time-out is one of each read, so it is set to what is left: otherwise a
+    /// process could send a byte at a time for ever.
     fn read_line(&mut self, begun: Instant) -> io::Result<Vec<u8>> {
         let mut line = Vec::new();
         loop {
@@ -153,7 +154,7 @@ mod tests {
         let listener = UnixListener::bind(&path).unwrap();
         let slow = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            // Until the client has gone.
+            // The loop ends when the client has closed the connection.
             while stream.write_all(b" ").is_ok() {
                 std::thread::sleep(Duration::from_millis(20));
             }

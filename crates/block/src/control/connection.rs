@@ -46,7 +46,7 @@ pub(super) struct Connection {
     /// When writing `output` began.
     output_since: Instant,
     pending: Option<Pending>,
-    /// Nothing more is read: the client has closed its side, or sent an invalid line.
+    /// Whether to read nothing more: the client has closed its side, or sent an invalid line.
     last: bool,
 }
 
@@ -89,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// Does all work possible without blocking. False if the connection is over.
+    /// Does all work possible without blocking. Returns false if the connection is over.
     pub(super) fn go_on(&mut self, ready: PollFlags, changes: &mut Vec<Change>) -> bool {
         if ready.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return false;
@@ -110,7 +110,7 @@ impl Connection {
             }
             match self.next_line() {
                 Some(line) => self.handle(&line),
-                // The line was too long: the error is sent first.
+                // The line was too long, so the error is sent first.
                 None if !self.output.is_empty() => {}
                 None => return !self.last,
             }
@@ -146,7 +146,7 @@ impl Connection {
                 self.say(&answer::error(format_args!("a line has at most {LINE_BYTES_MAX} bytes")));
                 None
             }
-            // A last line without a newline.
+            // This is a last line without a newline.
             None if self.last && !self.input.is_empty() => Some(std::mem::take(&mut self.input)),
             None => None,
         }
@@ -173,7 +173,7 @@ impl Connection {
             None => Ok(()),
         };
         let Some(Pending { asked, policy, before, .. }) = self.pending.take() else { return };
-        // Withdrawing returns the answer if there was one.
+        // Withdrawing returns the answer, if there is one.
         let outcome = answered.and_then(|()| asked.withdraw());
         let after = policy.to_string();
         if outcome.is_ok() && before != after {
@@ -188,7 +188,7 @@ impl Connection {
         self.output_since = Instant::now();
     }
 
-    /// False if the client has closed.
+    /// Writes the output. Returns false if the client has closed the connection.
     fn write(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {

@@ -1,5 +1,5 @@
-//! What this process has counted, as families of samples with labels (OpenMetrics' model): its
-//! queues and devices, and what a program adds.
+//! The counts of this process as families of samples with labels (OpenMetrics' model): its queues
+//! and devices, and what a program adds.
 //!
 //! [`Metrics::take`] collects them; the control socket answers `{"get":"metrics"}` with them.
 //!
@@ -19,11 +19,11 @@ mod queues;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// The most samples of a process, and of several together: what exceeds them is left out.
+/// The most samples of a process, and of several processes together. Further samples are left out.
 const SAMPLES_MAX: usize = 10_000;
 const SAMPLES_OF_ALL_MAX: usize = 200_000;
 
-/// What a family's samples are.
+/// The kind of a family's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Counts, which only increase. Their names end with `_total` in the text, not here.
@@ -39,8 +39,8 @@ pub enum Kind {
 /// A value with its labels.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// What follows the family's name: `_total` of a counter, `_bucket`, `_count` and `_sum` of a
-    /// histogram, `_info`.
+    /// The part after the family's name: `_total` of a counter, `_bucket`, `_count` and `_sum` of a
+    /// histogram, or `_info`.
     pub suffix: &'static str,
     /// Names and values, in order.
     pub labels: Vec<(String, String)>,
@@ -55,7 +55,7 @@ pub struct Family {
     pub name: String,
     /// What the samples are.
     pub kind: Kind,
-    /// One sentence.
+    /// The description, in one sentence.
     pub help: String,
     /// The samples.
     pub samples: Vec<Sample>,
@@ -75,14 +75,14 @@ type Source = dyn Fn(&mut Metrics) + Send + Sync;
 
 static SOURCES: Mutex<Vec<Weak<Source>>> = Mutex::new(Vec::new());
 
-/// Keeps a source of metrics; dropping it ends that.
+/// Keeps a source of metrics until it is dropped.
 #[must_use = "dropping it ends the publication"]
 pub struct Published(
     #[expect(dead_code, reason = "held so that the list's handle lives")] Arc<Source>,
 );
 
-/// Has `source` asked each time that this process's metrics are taken, by the thread that takes
-/// them: it must not block.
+/// Has `source` called each time that this process's metrics are taken. The thread that takes them
+/// calls it, so it must not block.
 pub fn publish(source: impl Fn(&mut Metrics) + Send + Sync + 'static) -> Published {
     let source: Arc<Source> = Arc::new(source);
     let mut sources = SOURCES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ pub fn publish(source: impl Fn(&mut Metrics) + Send + Sync + 'static) -> Publish
 }
 
 impl Metrics {
-    /// Collects all of this process.
+    /// Collects all metrics of this process.
     pub fn take() -> Self {
         let mut metrics = Self::default();
         queues::add(&mut metrics);
@@ -109,8 +109,8 @@ impl Metrics {
 
     /// Adds the sample of a counter, gauge or info.
     ///
-    /// Names that begin with `meantime_` are Meantime's own. One that is added as another kind than
-    /// its own is left out.
+    /// Names that begin with `meantime_` are Meantime's own. A sample of such a name is left out if
+    /// its kind is not the family's own.
     ///
     /// # Panics
     /// Debug builds panic instead of leaving it out.
@@ -132,18 +132,19 @@ impl Metrics {
         self.push(name, kind, help, vec![sample], SAMPLES_MAX);
     }
 
-    /// Adds how many samples are left out here because there are too many.
+    /// Adds the number of samples that are left out here because there are too many.
     pub fn add_left_out(&mut self) {
         let left_out = sample("", &[], self.left_out as f64);
         let help = "Samples that are left out because there are too many";
         self.push("meantime_samples_left_out", Kind::Gauge, help, vec![left_out], usize::MAX);
     }
 
-    /// Adds a histogram: `counts` of what was at most as long as each of `bounds_seconds`, but
-    /// longer than the bound before, and one more count of what was longer than all.
+    /// Adds a histogram. `counts` has the number of values at most as long as each of
+    /// `bounds_seconds`, but longer than the bound before, and one more number for values longer
+    /// than all bounds.
     ///
     /// # Panics
-    /// As [`Metrics::add`].
+    /// Debug builds panic if the name is Meantime's own, and the family is not a histogram.
     pub fn add_histogram(
         &mut self,
         name: &str,
@@ -166,10 +167,10 @@ impl Metrics {
         self.push(name, Kind::Histogram, help, samples, SAMPLES_MAX);
     }
 
-    /// Adds samples of a family while there are at most `most` in all, histograms whole or not at
-    /// all.
+    /// Adds samples of a family while there are at most `most` in all. A histogram is added whole
+    /// or not at all.
     fn push(&mut self, name: &str, kind: Kind, help: &str, samples: Vec<Sample>, most: usize) {
-        // A name has one kind, and ours are not for others to take.
+        // A name has one kind, and programs may not take Meantime's names.
         if kind_of_ours(name).is_some_and(|ours| ours != kind) {
             return;
         }
@@ -196,7 +197,8 @@ impl Metrics {
         }
     }
 
-    /// Adds all of `other`, each sample with `label` before its own; one of that name is replaced.
+    /// Adds all of `other`, each sample with `label` before its own labels, replacing one of that
+    /// name.
     pub fn merge(&mut self, other: Self, (name, value): (&str, &str)) {
         for mut family in other.families {
             for sample in &mut family.samples {
@@ -209,7 +211,7 @@ impl Metrics {
     }
 }
 
-/// The kind of a family of Meantime itself: counters, but for these.
+/// The kind of a family of Meantime itself: a counter, with these exceptions.
 fn kind_of_ours(name: &str) -> Option<Kind> {
     Some(match name.strip_prefix("meantime_")? {
         "build" | "process" | "queue" => Kind::Info,
@@ -225,8 +227,9 @@ fn kind_of_ours(name: &str) -> Option<Kind> {
     })
 }
 
-/// Finds families of ours that [`kind_of_ours`] lacks: [`Metrics::push`] would drop them without a
-/// word. Only for what this process adds itself: what others say is no reason to panic.
+/// Finds Meantime's families that [`kind_of_ours`] lacks: [`Metrics::push`] would drop them without
+/// a word. Only called for what this process adds itself: the answer of another process is no
+/// reason to panic.
 fn assert_kind(name: &str, kind: Kind) {
     debug_assert!(
         kind_of_ours(name).is_none_or(|ours| ours == kind),
@@ -348,13 +351,13 @@ mod tests {
             metrics.add("y", Kind::Gauge, "Y", &labels, 1);
             metrics.add("y", Kind::Gauge, "Y", &labels, 2);
         }
-        // Of 5 samples each, between others.
+        // Each histogram has 5 samples, and others are between them.
         let [x, y] = metrics.families() else { panic!() };
         assert_eq!((x.samples.len(), x.samples.last().unwrap().suffix), (7_140, "_sum"));
         assert_eq!(x.samples.len() + y.samples.len(), SAMPLES_MAX);
         let (kept, sum) = (metrics.samples, SAMPLES_MAX * 7);
         assert_eq!(kept + metrics.left_out, sum);
-        // What another process says is cut in the same places.
+        // The answer of another process is cut in the same places.
         assert_eq!(Metrics::of_json(&metrics.to_json()).unwrap().families, metrics.families);
     }
 
@@ -373,7 +376,7 @@ mod tests {
             said("meantime_device_commands", "counter", "_total"),
             said("meantime_queue_in_flight", "gauge", ""),
         ];
-        // Of another process, which is no reason to panic.
+        // The answer of another process is no reason to panic.
         let of = |said: &[serde_json::Value]| Metrics::of_json(&said.into()).unwrap();
         assert_eq!(of(&wrong).families(), []);
         let mut all = Metrics::default();

@@ -13,7 +13,7 @@ use rustix::process::{Pid, geteuid, test_kill_process};
 
 use super::error::ControlError;
 
-/// The most sockets of another user, and the most names looked at in a directory of theirs.
+/// The most sockets of another user, and the most names looked at in a directory of that user.
 const SOCKETS_MAX: usize = 64;
 const NAMES_MAX: usize = 4096;
 
@@ -29,7 +29,7 @@ pub struct Served {
 /// The path of this process's control socket. Creates its directory if necessary.
 ///
 /// # Errors
-/// If the directory cannot be made, or other users can write to it.
+/// Fails if the directory cannot be made, or other users can write to it.
 pub fn own_path() -> Result<PathBuf, ControlError> {
     let uid = geteuid().as_raw();
     let dir = directories(uid).swap_remove(0);
@@ -76,7 +76,7 @@ fn directories(uid: u32) -> Vec<PathBuf> {
 /// other users.
 ///
 /// # Errors
-/// [`ControlError::Unsafe`], with a remedy.
+/// Returns [`ControlError::Unsafe`], with a remedy.
 pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> {
     let meta =
         fs::symlink_metadata(dir).map_err(ControlError::io("cannot look at the directory", dir))?;
@@ -96,8 +96,8 @@ pub(super) fn check_directory(dir: &Path, uid: u32) -> Result<(), ControlError> 
 /// The serving processes of this user, by number. Removes sockets of dead processes.
 ///
 /// # Errors
-/// If the directory that this process would use exists and is not safe. Another one is left out
-/// with a warning: others can make it.
+/// Fails if the directory that this process would use exists and is not safe. Another unsafe
+/// directory is left out with a warning, because other users can make it.
 pub fn served() -> Result<Vec<Served>, ControlError> {
     let uid = geteuid().as_raw();
     if let Some(dir) = directories(uid).first() {
@@ -106,9 +106,9 @@ pub fn served() -> Result<Vec<Served>, ControlError> {
     Ok(served_safely(uid))
 }
 
-/// The serving processes of this user, and for root those of all users, where they use the usual
-/// directories: of each other user at most 64. Directories that are not safe are left out, this
-/// user's with a warning.
+/// The serving processes of this user, and for root those of all users where they use the usual
+/// directories, with at most 64 of each other user. Directories that are not safe are left out; for
+/// this user's there is a warning.
 pub fn served_by_all() -> Vec<Served> {
     let own = geteuid();
     let mut found = served_safely(own.as_raw());
@@ -132,7 +132,7 @@ pub fn served_by_all() -> Vec<Served> {
     found
 }
 
-/// The numbers in the names of this user's sockets, in no order: what [`served`] would ask.
+/// The numbers in the names of this user's sockets, in no order. [`served`] looks at these sockets.
 pub fn served_names() -> Vec<u32> {
     let uid = geteuid().as_raw();
     let dirs = directories(uid).into_iter().filter(|dir| check_directory(dir, uid).is_ok());
@@ -160,10 +160,11 @@ fn uids_in(parent: &Path, prefix: &str) -> Vec<u32> {
     names.filter_map(|name| name.to_str()?.strip_prefix(prefix)?.parse().ok()).collect()
 }
 
-/// The socket of the process `pid`, of any user. `None` if it serves none that this user may use.
+/// The socket of the process `pid`, of any user. Returns `None` if the process serves none that
+/// this user may use.
 ///
 /// # Errors
-/// As [`served`].
+/// Fails if the process's socket is in a directory that is not safe.
 pub fn served_by(pid: u32) -> Result<Option<Served>, ControlError> {
     let Ok(process) = fs::metadata(format!("/proc/{pid}")) else { return Ok(None) };
     let uid = process.uid();
@@ -210,18 +211,19 @@ fn served_in(dir: &Path, uid: u32, most: usize) -> Result<Vec<Served>, ControlEr
     Ok(found)
 }
 
-/// What a socket's name and its listener say.
+/// The result of a look at a socket and its listener.
 #[derive(Debug, PartialEq, Eq)]
 enum Look {
     /// The process of that number serves there.
     Serves,
     /// No process listens, and the named process does not exist.
     Dead,
-    /// Another process or user listens, or the process does not yet.
+    /// Another process or user listens, or the process does not listen yet.
     Other,
 }
 
-/// Looks whether the process `pid` of the user `uid` listens on `path`: a name says nothing.
+/// Looks whether the process `pid` of the user `uid` listens on `path`: a name alone proves
+/// nothing.
 fn look_at(path: &Path, pid: u32, uid: u32) -> Look {
     match listener(path) {
         Ok(peer) if peer == (pid, uid) => Look::Serves,
@@ -233,7 +235,7 @@ fn look_at(path: &Path, pid: u32, uid: u32) -> Look {
                 Look::Dead
             }
         }
-        // It is busy, or stopped.
+        // The process is busy, or stopped.
         Err(_) => {
             let owner = fs::metadata(format!("/proc/{pid}")).map(|process| process.uid());
             if owner.is_ok_and(|owner| owner == uid) { Look::Serves } else { Look::Other }
@@ -264,7 +266,8 @@ fn listener(path: &Path) -> io::Result<(u32, u32)> {
         return Err(ErrorKind::NotFound.into());
     }
     let stream = connect(path)?;
-    // Not rustix's, whose process number cannot be 0: that of a process in another namespace is.
+    // This is not rustix's structure, whose process number cannot be 0. The number of a process in
+    // another namespace is 0.
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: `bytes` is the size of `peer`, so the kernel writes only within it. Any bytes are a
@@ -284,7 +287,7 @@ fn listener(path: &Path) -> io::Result<(u32, u32)> {
     Ok((peer.pid.unsigned_abs(), peer.uid))
 }
 
-/// Connects without waiting: a process that is stopped has a full queue of connections at some time.
+/// Connects without waiting, since a stopped process may have a full queue of connections.
 pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -294,7 +297,7 @@ pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// A process that has just begun to serve does not listen yet.
+/// Whether the process exists. One that has just begun to serve does not listen yet.
 fn is_alive(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return false };
     !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH))
@@ -332,7 +335,7 @@ mod tests {
     fn sockets_of_the_dead_are_removed_and_other_files_are_left() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
-        // Beyond the kernel's largest process number, 4,194,304.
+        // The number is beyond the kernel's largest process number, 4,194,304.
         let dead = dir.path().join("4194999.sock");
         drop(UnixListener::bind(&dead).unwrap());
         let deaf = dir.path().join(format!("{}.sock", std::process::id()));
@@ -346,7 +349,7 @@ mod tests {
         let _listener = UnixListener::bind(&deaf).unwrap();
         let pid = std::process::id();
         assert_eq!(served_in(dir.path(), uid(), 9).unwrap(), [Served { pid, path: deaf }]);
-        // A name of another process, which lives.
+        // The socket has the name of another process, which lives.
         let false_name = dir.path().join("1.sock");
         let _other = UnixListener::bind(&false_name).unwrap();
         assert_eq!(served_in(dir.path(), uid(), 9).unwrap().len(), 1);

@@ -41,8 +41,8 @@ pub struct ControlServer {
 /// thread.
 ///
 /// # Errors
-/// [`ControlError`]: the directory is open to other users; another process serves there already;
-/// the system refuses.
+/// Returns [`ControlError`] if the directory is open to other users, if another process serves
+/// there already, or if a system call fails.
 pub fn serve(path: &Path) -> Result<ControlServer, ControlError> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The directory keeps other users out before the socket has its mode.
@@ -82,7 +82,7 @@ impl ControlServer {
         &self.path
     }
 
-    /// The changes made from outside so far, in order (the first 1,024 of them).
+    /// The changes made from outside so far, in order; at most the first 1,024.
     pub fn changes(&self) -> Vec<Change> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -113,7 +113,7 @@ impl Server {
         loop {
             let patience = self.clients.iter().filter_map(Connection::patience).min();
             let Some(ready) = self.wait(patience) else {
-                // Poll failed: pauses, to avoid a busy loop.
+                // Polling failed: a pause avoids a busy loop.
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             };

@@ -14,8 +14,9 @@ use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::Op;
 
 /// A channel whose requests are futures. Cloning gives another handle to the same one. The last
-/// handle to be dropped, including the borrows of futures, ends the channel, which waits for
-/// requests in flight.
+/// A channel whose requests are futures. Cloning gives another handle to the same channel. The drop
+/// of the last handle, including the borrows of futures, ends the channel, which waits for requests
+/// in flight.
 ///
 /// Each future that has sent its request has one of [`depth`](Self::depth) slots until it is ready
 /// or dropped. When none is free, futures wait for room in the order of their first polls. The
@@ -25,8 +26,8 @@ pub struct AsyncChannel<C: BlockChannel, S: Sharing = Local> {
     core: S::Ref<Core<C, S>>,
 }
 
-/// An [`AsyncChannel`] for multi-threaded executors: its handles and futures are `Send`. Made by
-/// [`AsyncChannel::shared`].
+/// An [`AsyncChannel`] for multi-threaded executors: its handles and futures are `Send`.
+/// [`AsyncChannel::shared`] makes it.
 pub type SharedChannel<C> = AsyncChannel<C, Shared>;
 
 struct Core<C: BlockChannel, S: Sharing> {
@@ -54,7 +55,7 @@ impl<C: BlockChannel> AsyncChannel<C> {
     /// Makes `channel` asynchronous, for one thread.
     ///
     /// # Panics
-    /// If `channel` has requests in flight, or results that have not been taken.
+    /// Panics if `channel` has requests in flight, or results that have not been taken.
     pub fn new(channel: C) -> Self {
         Self::with_sharing(channel)
     }
@@ -64,7 +65,7 @@ impl<C: BlockChannel> SharedChannel<C> {
     /// Makes `channel` asynchronous, for any number of threads.
     ///
     /// # Panics
-    /// As [`AsyncChannel::new`].
+    /// Panics if `channel` has requests in flight, or results that have not been taken.
     pub fn shared(channel: C) -> Self {
         Self::with_sharing(channel)
     }
@@ -114,17 +115,18 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Plain::new(self, Request::deallocate(lba, blocks))
     }
 
-    /// Submits any request: with FUA, with its own policy or mark. Returns the complete result.
+    /// Submits any request, for example with FUA, or with its own policy or mark. Returns the
+    /// complete result.
     #[inline]
     pub fn submit(&self, request: Request) -> Io<'_, C, S> {
         Io::new(self, request)
     }
 
-    /// Allocates a zeroed buffer that the device can reach. Not for the hot path: recycle buffers
-    /// there.
+    /// Allocates a zeroed buffer that the device can reach. This is not for the hot path, where
+    /// buffers should be reused.
     ///
     /// # Errors
-    /// If there is no memory.
+    /// Fails if there is no memory.
     pub fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError> {
         self.with(|state| state.channel.alloc(bytes))
     }
@@ -157,7 +159,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Changes the channel's policy from the next request on.
     ///
     /// # Errors
-    /// [`SubmitError::NoInterrupt`] if the channel does not support it.
+    /// Returns [`SubmitError::NoInterrupt`] if the channel does not support it.
     pub fn set_policy(&self, policy: Policy) -> Result<(), SubmitError> {
         self.with(|state| state.channel.set_policy(policy))
     }
@@ -165,7 +167,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Gives access to the channel itself, for instance to its counters.
     ///
     /// # Panics
-    /// If `look` uses this handle.
+    /// Panics if `look` uses this handle.
     pub fn inspect<R>(&self, look: impl FnOnce(&C) -> R) -> R {
         self.with(|state| look(&state.channel))
     }
@@ -173,16 +175,16 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     /// Makes a [`Driver`], which looks at the queue instead of the futures as long as it exists.
     ///
     /// # Errors
-    /// [`DriverTaken`] if there is one already.
+    /// Returns [`DriverTaken`] if there is one already.
     pub fn driver(&self) -> Result<Driver<C, S>, DriverTaken> {
         Driver::attach(self)
     }
 
-    /// Turns it back into a synchronous channel.
+    /// Turns the handle back into a synchronous channel.
     ///
     /// # Errors
-    /// This handle, if there are others (a [`Driver`] has one), or if requests of dropped futures
-    /// are in flight.
+    /// Returns this handle if there are others (a [`Driver`] has one), or if requests of dropped
+    /// futures are in flight.
     pub fn into_channel(self) -> Result<C, Self> {
         self.reap_and_wake();
         if self.in_flight() > 0 {
@@ -203,7 +205,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
     #[inline]
     pub(super) fn reap_and_wake(&self) -> usize {
         let mut ended = 0;
-        // One borrow for the look and its result: nearly always that is all.
+        // One borrow serves the look and its result, which is nearly always enough.
         let waker = self.with(|state| {
             state.channel.poll();
             state.deliver(&mut ended)

@@ -13,9 +13,9 @@ use meantime_hw::EventFd;
 #[error("the channel has a driver already: drop that first, or use it")]
 pub struct DriverTaken;
 
-/// Looks at an [`AsyncChannel`]'s queue. While it exists, futures do not look:
-/// [`process`](Self::process) and [`wait`](Self::wait) wake them, one of which has to be called
-/// again and again, for results and for deadlines. When it is dropped the futures look again.
+/// Looks at an [`AsyncChannel`]'s queue. While it exists, futures do not look. The caller has to
+/// call [`process`](Self::process) or [`wait`](Self::wait) again and again, which wake the futures
+/// for results and for deadlines. When the driver is dropped, the futures look again.
 pub struct Driver<C: BlockChannel, S: Sharing = Local> {
     channel: AsyncChannel<C, S>,
 }
@@ -38,18 +38,18 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
     }
 
     /// Reaps completions, without waiting, and wakes their futures. Returns the number of ended
-    /// requests. Checks deadlines if there are none.
+    /// requests. If there are none, it checks deadlines.
     #[inline]
     pub fn process(&self) -> usize {
         self.channel.reap_and_wake()
     }
 
-    /// As [`process`](Self::process), but waits by the channel's policy until a request has ended.
-    /// Returns 0 at once if none is in flight.
+    /// Waits by the channel's policy until a request has ended, and wakes the futures of all ended
+    /// requests. Returns their number, or 0 at once if none is in flight.
     ///
-    /// A [`Shared`](super::Shared) channel stays usable by other threads meanwhile: this waits for
-    /// the interrupt if the policy is that; otherwise it looks repeatedly for 1 ms, and then
-    /// between naps of up to 1 ms.
+    /// Other threads can use a [`Shared`](super::Shared) channel meanwhile. For such a channel,
+    /// this waits for the interrupt if the policy is `interrupt`. Otherwise it looks repeatedly for
+    /// 1 ms, and then between naps of up to 1 ms.
     pub fn wait(&self) -> usize {
         if S::WAITS_INSIDE { self.wait_inside() } else { self.wait_outside() }
     }
@@ -67,9 +67,9 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
     }
 
     /// The event that the device signals when a request whose policy is `interrupt` has ended;
-    /// `None` if the channel has no interrupt. For event loops: it becomes readable. *Take the
-    /// signal, then [`process`](Self::process), then wait until it is readable again*, at most for
-    /// as long as deadlines may slip: a lost request raises no interrupt.
+    /// `None` if the channel has no interrupt. An event loop can watch it, because it becomes
+    /// readable. *Take the signal, then [`process`](Self::process), then wait until it is readable
+    /// again*, for at most as long as deadlines may slip: a lost request raises no interrupt.
     pub fn event(&self) -> Option<EventFd> {
         self.channel.with(|state| state.channel.event())
     }
@@ -98,7 +98,7 @@ impl<C: BlockChannel, S: Sharing> Driver<C, S> {
                 return ended;
             }
             match &event {
-                // Takes the signal before the next look.
+                // This takes the signal before the next look.
                 Some(event) => drop(event.wait(BLOCK_NS)),
                 None if start.elapsed() < SPIN => std::thread::yield_now(),
                 None => {
@@ -117,7 +117,7 @@ impl<C: BlockChannel, S: Sharing> Drop for Driver<C, S> {
             state.channel.unplug();
             state.take_wakers()
         });
-        // From now on they look themselves; none waits for a driver that does not exist.
+        // From now on futures look themselves; none waits for a driver that does not exist.
         waiting.into_iter().for_each(Waker::wake);
     }
 }

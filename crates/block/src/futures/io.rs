@@ -21,7 +21,7 @@ enum RequestStage {
     Waiting(u64),
     /// It is in this slot.
     InFlight(u16),
-    /// Its future has been ready.
+    /// Its future has returned the result.
     Over,
 }
 
@@ -29,7 +29,7 @@ enum RequestStage {
 type Outcome = Result<Done, Box<Rejected>>;
 
 /// One request on its way through a channel. The futures around it differ in what they keep until
-/// it is sent (the less, the less is moved) and in how they convert the outcome.
+/// it is sent (the less they keep, the less is moved) and in how they convert the outcome.
 struct RequestFuture<'a, C: BlockChannel, S: Sharing> {
     channel: &'a AsyncChannel<C, S>,
     stage: RequestStage,
@@ -110,7 +110,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
             // interrupt.
             self.channel.deliver();
         } else {
-            // Poll again after other tasks have run.
+            // The task is polled again after other tasks have run.
             cx.waker().wake_by_ref();
         }
         match started {
@@ -121,7 +121,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
 
     #[inline(never)]
     fn poll_not_ended(&mut self, index: u16, cx: &mut Context<'_>) -> Poll<Outcome> {
-        // In one step: a result that is delivered after this check finds the waker.
+        // This is one step: a result that is delivered after this check finds the waker.
         let (taken, has_driver, replaced) = self.channel.with(|state| {
             let taken = state.take(index);
             let asks = taken.is_none() && state.has_driver;
@@ -136,7 +136,7 @@ impl<'a, C: BlockChannel, S: Sharing> RequestFuture<'a, C, S> {
             if let Some(taken) = self.channel.with(|state| state.take(index)) {
                 return Poll::Ready(self.over(taken));
             }
-            // Poll again after other tasks have run.
+            // The task is polled again after other tasks have run.
             cx.waker().wake_by_ref();
         }
         Poll::Pending
@@ -222,7 +222,7 @@ impl<C: BlockChannel, S: Sharing> Future for Io<'_, C, S> {
 }
 
 /// A read or write, made by [`AsyncChannel::read`] and [`AsyncChannel::write`], with the buffer as
-/// output. As [`Io`], the first poll sends it, and it may be dropped at any time.
+/// output. The first poll sends it, and it may be dropped at any time, as described for [`Io`].
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Transfer<'a, C: BlockChannel, S: Sharing = Local> {
     future: RequestFuture<'a, C, S>,
@@ -257,8 +257,8 @@ fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
     }
 }
 
-/// A request without data, made by [`AsyncChannel::flush`] and similar functions. As [`Io`], the
-/// first poll sends it, and it may be dropped at any time.
+/// A request without data, made by [`AsyncChannel::flush`] and similar functions. The first poll
+/// sends it, and it may be dropped at any time, as described for [`Io`].
 #[must_use = "a request is not sent before its future is awaited"]
 pub struct Plain<'a, C: BlockChannel, S: Sharing = Local>(Io<'a, C, S>);
 

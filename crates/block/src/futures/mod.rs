@@ -1,7 +1,7 @@
 //! Requests as futures.
 //!
 //! An [`AsyncChannel`] is a [`BlockChannel`](super::BlockChannel) whose requests are futures. A
-//! future owns its buffer and gives it back when it is ready:
+//! future owns its buffer and returns it when it is ready:
 //!
 //! ```
 //! use meantime::block::{AsyncChannel, BlockDevice, ChannelOptions, OpenOptions};
@@ -48,13 +48,14 @@
 //!
 //! - **No driver.** Each future that is polled looks at the queue and reaps all completions. If its
 //!   own request is not among them it wakes itself, so that it is polled again after other tasks
-//!   have run. Right for low latency on any executor; the thread never sleeps meanwhile. More such
-//!   threads than CPUs delay each other and the device: give a shared channel a driver.
-//! - **A [`Driver`] beside the tasks of one thread**: while it exists, futures do not look;
-//!   [`Driver::process`] or [`Driver::wait`] wakes them. Between rounds of tasks it looks once, or
-//!   waits by the channel's policy. For many tasks this is the fastest, and the requests of a round
-//!   are sent with one doorbell. Such a wait ends when a request does; a waker that another thread
-//!   calls does not end it.
+//!   have run. This suits low latency on any executor, but the thread never sleeps meanwhile. If
+//!   more such threads than CPUs run, they delay each other and the device: give a shared channel a
+//!   driver.
+//! - **A [`Driver`] beside the tasks of one thread.** While it exists, futures do not look;
+//!   [`Driver::process`] or [`Driver::wait`] wakes them. Between rounds of tasks the thread looks
+//!   once, or waits by the channel's policy. For many tasks this is the fastest, and the requests
+//!   of a round are sent with one doorbell. Such a wait ends when a request does; a waker that
+//!   another thread calls does not end it.
 //!
 //! ```
 //! use async_executor::LocalExecutor;
@@ -129,17 +130,17 @@
 //! No wake-up is lost: the device writes the completion first and signals afterwards. The driver
 //! *takes the signal, looks, and only then waits for a signal again*. A completion that the look
 //! missed is signalled after the look, hence after the signal was taken, so the wait finds it.
-//! (Taking the signal after the look could lose that one.) On the other side a future checks its
-//! slot and stores its waker in one step, holding the channel, and results are stored in slots in
-//! the same way: the second of the two sees the first. When a driver is dropped, it first hands the
+//! Taking the signal after the look could lose that one. On the other side a future checks its slot
+//! and stores its waker in one step, while it holds the channel, and results are stored in slots in
+//! the same way: the second of the two sees the first. When a driver is dropped, it first hands its
 //! duty back and then wakes every future that stored a waker, so each looks for itself.
 //!
 //! # Dropping a future
-//! A future that was never polled, or waits for room, has not sent its request: its buffer goes
-//! back to the heap at once. Once sent, request and buffer stay in the channel until the device is
-//! done with them by the rules of ARCHITECTURE.md §3, even if the future is dropped. Then the
-//! buffer goes back to its heap, or, if the device is gone and cannot be cut off, into quarantine.
-//! That happens at a look at the queue: by the driver, another future, or the channel's drop, which
+//! A future that was never polled, or waits for room, has not sent its request: its buffer returns
+//! to the heap at once. Once sent, request and buffer stay in the channel until the device is done
+//! with them by the rules of ARCHITECTURE.md §3, even if the future is dropped. Then the buffer
+//! returns to its heap, or goes into quarantine if the device is gone and cannot be cut off. That
+//! happens at a look at the queue: by the driver, another future, or the channel's drop, which
 //! waits. The channel's depth bounds the number of such buffers.
 //!
 //! # Room

@@ -32,19 +32,19 @@ pub trait Sharing: sealed::Sealed + Sized + 'static {
     #[doc(hidden)]
     fn into_inner<T>(cell: Self::Cell<T>) -> T;
 
-    /// Runs `action` on the content of `cell`. It must not access the same cell again: no waker is
-    /// woken or dropped in it.
+    /// Runs `action` on the content of `cell`. It must not access the same cell again, so no waker
+    /// is woken or dropped in it.
     #[doc(hidden)]
     fn with<T, R>(cell: &Self::Cell<T>, action: impl FnOnce(&mut T) -> R) -> R;
 }
 
-/// All handles and futures stay on one thread, and are not `Send`. This is the fastest: no lock, no
-/// atomic operation.
+/// All handles and futures stay on one thread, and are not `Send`. This is the fastest: it takes no
+/// lock and no atomic operation.
 #[derive(Debug, Clone, Copy)]
 pub enum Local {}
 
-/// Handles and futures may be sent to other threads and used by several: for multi-threaded
-/// executors. Each access to the channel takes a lock.
+/// Handles and futures may be sent to other threads and used by several, as multi-threaded
+/// executors require. Each access to the channel takes a lock.
 #[derive(Debug, Clone, Copy)]
 pub enum Shared {}
 
@@ -82,8 +82,8 @@ impl Sharing for Shared {
 
     #[inline(always)]
     fn with<T, R>(cell: &Mutex<T>, action: impl FnOnce(&mut T) -> R) -> R {
-        // A panic inside is a failed assertion of ours; other requests' buffers are still in their
-        // slots.
+        // A panic inside is a failed assertion of this crate; other requests' buffers are still in
+        // their slots.
         action(&mut cell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

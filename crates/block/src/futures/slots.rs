@@ -29,14 +29,14 @@ enum SlotStage {
 #[repr(align(64))]
 struct Slot {
     stage: SlotStage,
-    /// While it is free: the next free one.
+    /// The next free slot, while this one is free.
     next_free: u16,
     /// The caller's own value; the request carries the slot's index instead.
     user_data: u64,
-    /// Woken when the request ends.
+    /// The waker that is woken when the request ends.
     waker: Option<Waker>,
-    /// The result of an ended request, in parts: the usual one, a buffer and no error, takes four
-    /// words to move.
+    /// The result of an ended request, in parts: the usual result, a buffer and no error, takes
+    /// four words to move.
     buf: Option<DmaBuf>,
     /// Whether there is also an error, in [`ChannelState::errors`].
     failed: bool,
@@ -47,7 +47,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 /// A future that waits for room.
 struct Waiter {
     id: u64,
-    /// `None` if it looks itself, or was woken already.
+    /// `None` if the future looks itself, or was woken already.
     waker: Option<Waker>,
 }
 
@@ -148,8 +148,8 @@ impl<C: BlockChannel> ChannelState<C> {
         Started::Rejected(Box::new(rejected))
     }
 
-    /// As [`ChannelState::start`] for a future that has waited as `id`. Also returns the waker of a
-    /// future that has room now.
+    /// Starts the request of a future that has waited as `id`, if there is room for it. Also
+    /// returns the waker of a future that has room now.
     pub(super) fn start_waiter(
         &mut self,
         id: u64,
@@ -161,7 +161,7 @@ impl<C: BlockChannel> ChannelState<C> {
         }
         self.waiters.remove(place);
         let started = self.start_in_free(make);
-        // Rejected: the room goes to another future.
+        // After a rejection, the room goes to another future.
         let next = if let Started::Rejected(_) = started { self.next_with_room() } else { None };
         (started, next)
     }
@@ -170,7 +170,8 @@ impl<C: BlockChannel> ChannelState<C> {
         self.waiters.binary_search_by_key(&id, |waiter| waiter.id).expect("it waits")
     }
 
-    /// The last waiter that there is room for. Earlier ones were woken when their room became free.
+    /// The last waiter for which there is room. Earlier ones were woken when their room became
+    /// free.
     fn next_with_room(&mut self) -> Option<Waker> {
         let place = self.free_count.checked_sub(1)?;
         self.waiters.get_mut(place)?.waker.take()
@@ -198,7 +199,7 @@ impl<C: BlockChannel> ChannelState<C> {
         set(&mut self.slots[usize::from(index)].waker, waker)
     }
 
-    /// The result of `index`, if it has ended, and the waker of a future that has room then.
+    /// Takes the result of `index`, if it has ended, and the waker of a future that then has room.
     #[inline(always)]
     pub(super) fn take(&mut self, index: u16) -> Option<(Done, Option<Waker>)> {
         let slot = &mut self.slots[usize::from(index)];
@@ -261,7 +262,7 @@ impl<C: BlockChannel> ChannelState<C> {
                 continue;
             }
             slot.stage = SlotStage::Ended;
-            // There is nothing to drop, and the hot path must not check.
+            // Nothing has to be dropped, and the hot path must not check for that.
             std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
             if let Err(error) = done.result {
                 slot.failed = true;
@@ -281,7 +282,7 @@ impl<C: BlockChannel> ChannelState<C> {
             self.slots[usize::from(index)].stage == SlotStage::Abandoned,
             "a request ended that no future sent: the channel was used behind the futures' back"
         );
-        // The device is done with the buffer (ARCHITECTURE.md §3), which goes back to its heap.
+        // The device is done with the buffer (ARCHITECTURE.md §3), which returns to its heap.
         drop(done);
         self.set_free(index);
         self.waker_of_room()

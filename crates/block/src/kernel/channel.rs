@@ -39,7 +39,7 @@ pub struct KernelChannel {
     waiter: Waiter,
     policy: Policy,
     plugged: bool,
-    /// Requests started.
+    /// The number of requests started.
     started: u64,
     telemetry: Telemetry,
 }
@@ -182,7 +182,7 @@ impl KernelChannel {
         self.started += 1;
         // Only transfers can be polled for.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
-        // `adaptive` chooses for each transfer, where there are both rings.
+        // `adaptive` chooses for each transfer, if there are both rings.
         let is_adaptive = matches!(policy, Policy::Adaptive(_));
         let chooses = is_adaptive && has_data && self.io.polls_by().is_some();
         let mut polled =
@@ -200,7 +200,7 @@ impl KernelChannel {
         Ok(slot)
     }
 
-    /// The slot of a request whose ticket was dropped, when it has ended.
+    /// Waits for a request whose ticket was dropped, and returns its slot, which is then free.
     #[cold]
     #[inline(never)]
     fn slot_of_dropped(&mut self) -> Option<u16> {
@@ -215,8 +215,8 @@ impl KernelChannel {
         self.waiter.learn(&mut self.io, Found::Blocked);
     }
 
-    /// Requests that were given up fill the channel: looks for their answers, and waits for one for
-    /// a while.
+    /// Called when requests that were given up fill the channel: looks for their answers, and waits
+    /// for one for a while.
     #[cold]
     fn wait_for_orphans(&mut self) {
         self.io.poll_rings();

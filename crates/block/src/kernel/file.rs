@@ -22,7 +22,7 @@ pub(super) struct KernelFile {
     pub(super) fd: Arc<OwnedFd>,
     pub(super) bytes: u64,
     pub(super) block_bytes: u32,
-    /// Why it must not be written, if so.
+    /// The reason why it must not be written, if there is one.
     pub(super) read_only: Option<String>,
     /// Whether it is a block device.
     pub(super) is_device: bool,
@@ -32,7 +32,7 @@ pub(super) struct KernelFile {
     pub(super) medium: String,
     /// The path, if opening created the file.
     pub(super) created: Option<PathBuf>,
-    /// What NVMe commands to it need, if it is a namespace's character device.
+    /// The properties that NVMe commands to it need, if it is a namespace's character device.
     pub(super) namespace: Option<Namespace>,
     /// The namespace's block device, open so that nothing else takes it.
     #[expect(dead_code)]
@@ -47,8 +47,8 @@ pub(super) struct Disk {
 }
 
 impl KernelFile {
-    /// Opens `path`, whose metadata is `there`. A file that the kernel has mounted or otherwise uses
-    /// is opened read-only, as is one that the process may not write.
+    /// Opens `path`, whose metadata is `there`. A file that the kernel has mounted or otherwise
+    /// uses is opened read-only, as is one that the process may not write.
     pub(super) fn open(
         uri: &str,
         path: &Path,
@@ -69,7 +69,7 @@ impl KernelFile {
         if is_new && namespace::is_name(path) {
             return Err(failed(namespace::ABSENT, io::ErrorKind::NotFound.into()));
         }
-        // Removed again unless opening succeeds.
+        // The file is removed again unless opening succeeds.
         let created = Created(match options.create_bytes {
             Some(bytes) if is_new => {
                 create(path, bytes).map_err(|error| failed("cannot create it", error))?;
@@ -146,8 +146,8 @@ impl KernelFile {
         Err(disk.how_to_poll())
     }
 
-    /// Whether a part of the `bytes` from `offset_bytes` was never written: the file system answers
-    /// reads of it without the disk.
+    /// Whether a part of the `bytes` from `offset_bytes` was never written. The file system answers
+    /// reads of such a part without the disk.
     pub(super) fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(offset_bytes));
         let end_bytes = offset_bytes.saturating_add(bytes).min(self.bytes);
@@ -172,7 +172,8 @@ fn create(path: &Path, bytes: u64) -> io::Result<()> {
     sized.inspect_err(|_| drop(std::fs::remove_file(path)))
 }
 
-/// Opens the file, and returns the reason if it cannot be written; `reads_only`: it need not be.
+/// Opens the file. Returns also the reason if it cannot be written. `reads_only` says that it need
+/// not be.
 pub(super) fn open_file(
     path: &Path,
     direct: bool,
@@ -204,7 +205,7 @@ pub(super) fn open_file(
     }
 }
 
-/// Why opening failed, and a remedy.
+/// Returns why opening failed, and a remedy.
 pub(super) fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EINVAL) if direct => {
@@ -219,8 +220,8 @@ pub(super) fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static
     }
 }
 
-/// The logical block size of a file or device of `bytes` that takes I/O in units of `least_bytes`;
-/// `asked`: the URI's value.
+/// The logical block size of a file or device of `bytes` that takes I/O in units of `least_bytes`.
+/// `asked` is the URI's value.
 pub(super) fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> Result<u32, String> {
     let block_bytes = asked.unwrap_or(least_bytes);
     if block_bytes < least_bytes {
@@ -228,7 +229,7 @@ pub(super) fn block_bytes(asked: Option<u32>, bytes: u64, least_bytes: u32) -> R
             "lba={block_bytes}: it takes direct I/O in units of {least_bytes} bytes"
         ));
     }
-    // Its last bytes would be inaccessible.
+    // The last bytes would be inaccessible.
     if asked.is_some() && !bytes.is_multiple_of(block_bytes.into()) {
         return Err(format!(
             "lba={block_bytes}: its size, {bytes} bytes, is no multiple of that: leave lba out"
@@ -273,7 +274,7 @@ impl Disk {
         Self::at(path)
     }
 
-    /// The disk of this directory.
+    /// The disk of this directory in sysfs.
     pub(super) fn at(path: PathBuf) -> Option<Self> {
         let queue = path.join("queue");
         let name = path.file_name()?.to_str()?.to_owned();
@@ -284,7 +285,7 @@ impl Disk {
         Some(std::fs::read_to_string(self.queue.join(name)).ok()?.trim().to_owned())
     }
 
-    /// The module parameter that gives it poll queues.
+    /// The module parameter that gives the disk poll queues.
     fn how_to_poll(&self) -> String {
         let name = &self.name;
         let parameter = match name.trim_end_matches(|c: char| c.is_ascii_digit()) {
@@ -334,7 +335,7 @@ fn medium(file: &File, is_device: bool, disk: Option<&Disk>, direct: bool) -> St
         return format!("{disk}{cache}");
     }
     let kind = rustix::fs::fstatfs(file).map_or(0, |stat| stat.f_type as u32);
-    // statfs(2).
+    // These are the magic numbers of statfs(2).
     let file_system = match kind {
         0xef53 => "ext4",
         0x5846_5342 => "xfs",

@@ -25,7 +25,7 @@ const LOOKS_PER_CLOCK: u32 = 64;
 /// The interface for I/O.
 pub(super) enum Engine {
     Rings(Box<Rings>),
-    /// `preadv2` and similar calls: a wait does the I/O of the next of these requests.
+    /// `preadv2` and similar calls. A wait does the I/O of the next of these requests.
     Calls(VecDeque<u16>),
 }
 
@@ -61,7 +61,7 @@ impl KernelIo {
         Ok(io)
     }
 
-    /// Makes the ring that `policy` needs, if necessary. A ring for another policy is removed.
+    /// Makes the ring that `policy` needs, if necessary. Removes a ring for another policy.
     pub(super) fn prepare(&mut self, policy: Policy) -> Result<(), ChannelError> {
         let depth = self.state.table.depth();
         match (&mut self.engine, self.shared.polled(policy)) {
@@ -91,7 +91,8 @@ impl KernelIo {
             Engine::Calls(waiting) => waiting.push_back(slot),
             Engine::Rings(rings) => {
                 if rings.stage(polled, io).is_err() {
-                    // The buffer is of our heap, so the kernel cannot register more memory.
+                    // The buffer is of this device's heap, so the kernel cannot register more
+                    // memory.
                     self.state.finish(slot, Err(IoErrorKind::os(libc::ENOMEM)));
                 } else if !plugged {
                     let submitted = rings.of(polled).submit();
@@ -128,7 +129,8 @@ impl KernelIo {
         self.reap_rings()
     }
 
-    /// What becomes readable when the kernel answers; `None` while it has to be asked.
+    /// The descriptor that becomes readable when the kernel answers; `None` while the kernel has to
+    /// be asked.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.engine {
             Engine::Rings(rings) => rings.descriptor(),
@@ -166,8 +168,8 @@ impl KernelIo {
         self.sweep(found);
     }
 
-    /// Sweeps deadlines when due. Reads the clock after an unsuccessful look, and after some of the
-    /// others.
+    /// Sweeps deadlines when due. It reads the clock after an unsuccessful look, and after some of
+    /// the others.
     pub(super) fn sweep(&mut self, found: bool) {
         self.looks = self.looks.wrapping_add(1);
         if found && !self.looks.is_multiple_of(LOOKS_PER_CLOCK) {
@@ -180,7 +182,7 @@ impl KernelIo {
         }
     }
 
-    /// Whether a wait may end a request: system calls are always made, rings are waited for until
+    /// Whether a wait may end a request. System calls are always made; rings are waited for until
     /// `until_ns`.
     pub(super) fn is_worth_a_wait(&self, until_ns: u64) -> bool {
         match &self.engine {

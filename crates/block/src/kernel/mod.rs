@@ -1,10 +1,11 @@
 //! The kernel's own block stack as a [`BlockDevice`]: for comparison, and for devices that must
 //! stay with it.
 //!
-//! `kernel:/dev/nvme0n1` or `kernel:/path/file`, by io_uring or `preadv2`; `kernel:/dev/ng0n1`, its
-//! NVMe driver without the block layer, by io_uring. A policy maps to what the kernel offers:
-//! `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its HYBRID_IOPOLL. `adaptive` chooses
-//! between the first two for each transfer, where both are to be had. Any other is an error with the
+//! `kernel:/dev/nvme0n1` or `kernel:/path/file` is driven by io_uring or `preadv2`;
+//! `kernel:/dev/ng0n1`, the kernel's NVMe driver without the block layer, by io_uring. A policy
+//! maps to what the kernel offers: `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its
+//! HYBRID_IOPOLL. `adaptive` chooses between the first two for each transfer, where both are
+//! available. Any other policy is an error with the reason.
 //! reason.
 
 mod channel;
@@ -75,18 +76,18 @@ impl KernelDevice {
         &self.shared.heap
     }
 
-    /// Why it cannot be written, if so.
+    /// The reason why it cannot be written, if there is one.
     pub fn read_only(&self) -> Option<&str> {
         self.shared.file.read_only.as_deref()
     }
 
-    /// Whether a part of the `bytes` from `offset_bytes` was never written: the file system answers
-    /// reads of it without the disk.
+    /// Whether a part of the `bytes` from `offset_bytes` was never written. The file system answers
+    /// reads of such a part without the disk.
     pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
         self.shared.file.has_holes(offset_bytes, bytes)
     }
 
-    /// Whether it takes NVMe commands, so that there is no block layer of the kernel in between.
+    /// Whether the device takes NVMe commands, so that the kernel's block layer is not in between.
     pub fn is_passthrough(&self) -> bool {
         self.shared.file.namespace.is_some()
     }

@@ -7,14 +7,14 @@ use meantime_nvme_spec::identify::IdentifyNamespace;
 use meantime_nvme_spec::opcode::io as command;
 use meantime_nvme_spec::sqe::Sqe;
 
-/// The kernel's page size: at worst each page of a buffer is a segment of its own.
+/// The kernel's page size. At worst each page of a buffer is a segment of its own.
 pub(super) const PAGE_BYTES: u64 = 4096;
 /// The most logical blocks of a command: NLB has 16 bits, and is 0's based (1.4 §6.9).
 const NLB_MAX: u64 = 1 << 16;
-/// What the kernel's interfaces count in 32 bits stays far below that.
+/// The limit keeps what the kernel's interfaces count in 32 bits far below that.
 const TRANSFER_MAX_BYTES: u64 = 1 << 30;
 
-/// What commands to a namespace need to know of it.
+/// The properties of a namespace that commands to it need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Namespace {
     nsid: u32,
@@ -25,7 +25,7 @@ pub(super) struct Namespace {
 }
 
 impl Namespace {
-    /// The command for `io`, of [`Self::command_bytes`] at most, but for its data.
+    /// The command for `io`, of at most [`Self::command_bytes`], without its data.
     pub(super) fn command(self, io: &UringIo) -> Sqe {
         let Self { nsid, lba_shift, .. } = self;
         let transfer = |opcode, fua| {
@@ -41,8 +41,8 @@ impl Namespace {
         }
     }
 
-    /// Checks what Identify says of a namespace. Returns it with its size in bytes and its block
-    /// size; the error is the reason.
+    /// Checks the Identify data of a namespace. Returns the namespace with its size in bytes and
+    /// its block size; the error is the reason.
     pub(super) fn new(nsid: u32, raw: &IdentifyNamespace) -> Result<(Self, u64, u32), String> {
         let format = raw.lba_format_in_use();
         let Some(lba_bytes) = format.and_then(|format| format.block_bytes()) else {
@@ -63,8 +63,8 @@ impl Namespace {
         Ok((Self { nsid, lba_shift, command_bytes: 0 }, blocks << lba_shift, lba_bytes))
     }
 
-    /// The same with the most data that one command may have: limited by what the queue takes, in
-    /// KiB and in segments, in whole blocks of `block_bytes`.
+    /// Limits the data of one command: to what the queue takes, in KiB and in segments, and to
+    /// whole blocks of `block_bytes`.
     pub(super) fn limited(self, hardware_kib: u64, segments: u64, block_bytes: u32) -> Self {
         // A buffer that does not begin with a page touches one more.
         let most = (hardware_kib << 10).min(segments.saturating_sub(1) * PAGE_BYTES);
@@ -75,7 +75,7 @@ impl Namespace {
     }
 }
 
-/// Whether `path` is where the kernel would have a namespace's character device.
+/// Whether the kernel would have a namespace's character device at `path`.
 pub(super) fn is_name(path: &Path) -> bool {
     let name = path.strip_prefix("/dev").ok().and_then(Path::to_str);
     let numbers = name.and_then(|name| name.strip_prefix("ng")?.split_once('n'));
@@ -83,7 +83,7 @@ pub(super) fn is_name(path: &Path) -> bool {
     numbers.is_some_and(|(instance, namespace)| is_number(instance) && is_number(namespace))
 }
 
-/// Why there is no device of that name, and what to use.
+/// The reason why there is no device of that name, and what to use.
 pub(super) const ABSENT: &str = "there is no such device: the kernel's NVMe driver makes one for \
     each of its namespaces since Linux 5.13, and takes I/O by it since 5.19; use the namespace's \
     block device, e.g. kernel:/dev/nvme0n1";

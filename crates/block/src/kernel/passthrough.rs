@@ -1,8 +1,8 @@
 //! A namespace's generic character device (`/dev/ng0n1`): its driver takes NVMe commands by
 //! io_uring, without the kernel's block layer above it.
 //!
-//! Nothing in the kernel keeps these commands off a namespace that is mounted. So its block device
-//! is opened as well, exclusively where the namespace may be written, and decides about that.
+//! The kernel does not keep these commands off a namespace that is mounted. So its block device is
+//! opened as well, exclusively where the namespace may be written, and that decides.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -81,7 +81,7 @@ pub(super) fn open(
         block_bytes,
         read_only,
         is_device: true,
-        // The same SSD as by its block device: figures of both may be compared.
+        // The medium is the same SSD as by its block device: figures of both may be compared.
         medium: disk.to_string(),
         disk: Some(disk),
         created: None,
@@ -115,7 +115,7 @@ fn open_node(path: &Path, writes: bool) -> io::Result<File> {
     OpenOptions::new().read(true).write(writes).open(path)
 }
 
-/// Why the namespace could not be identified, and a remedy.
+/// Returns why the namespace could not be identified, and a remedy.
 fn not_identified(error: &io::Error, disk: &str) -> String {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(

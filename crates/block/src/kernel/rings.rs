@@ -16,7 +16,7 @@ pub(super) struct Rings {
     plain: Uring,
     /// The ring for a polling policy, and that policy.
     polled: Option<(Policy, Uring)>,
-    /// They take commands to this namespace.
+    /// The namespace to which the rings take commands, if they take commands.
     namespace: Option<Namespace>,
 }
 
@@ -55,7 +55,7 @@ impl Rings {
                 return Err(error.to_string());
             }
             ring.reap(|_, result| answer = Some(result));
-            // A temporary lack of resources.
+            // The kernel temporarily lacks resources.
             if matches!(answer.map(|result| -result), Some(libc::EAGAIN | libc::EINTR)) && tries > 0
             {
                 (answer, tries) = (None, tries - 1);
@@ -86,7 +86,7 @@ impl Rings {
     /// Stages an I/O.
     ///
     /// # Errors
-    /// See [`Uring::stage`].
+    /// Fails if the kernel cannot register the buffer's memory, or if the ring is full.
     pub(super) fn stage(&mut self, polled: bool, io: &UringIo) -> Result<(), HwError> {
         let namespace = self.namespace;
         stage(self.of(polled), namespace, io)
@@ -109,7 +109,7 @@ impl Rings {
         self.plain.in_flight() + self.polled_in_flight()
     }
 
-    /// The plain ring, if everything in flight is there.
+    /// The descriptor of the plain ring, if everything in flight is on it.
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         (self.polled_in_flight() == 0).then(|| self.plain.as_fd())
     }
@@ -122,7 +122,7 @@ impl Rings {
         self.all().try_for_each(Uring::get_events)
     }
 
-    /// Waits for a completion, at most for `timeout` unless the kernel polls.
+    /// Waits for a completion, for at most `timeout` unless the kernel polls.
     pub(super) fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {
         match (self.plain.in_flight(), self.polled_in_flight()) {
             (0, 0) => Ok(()),
@@ -149,7 +149,7 @@ impl Rings {
 /// Stages an I/O on one of the channel's rings.
 ///
 /// # Errors
-/// See [`Uring::stage`].
+/// Fails if the kernel cannot register the buffer's memory, or if the ring is full.
 #[expect(unsafe_code)]
 fn stage(ring: &mut Uring, namespace: Option<Namespace>, io: &UringIo) -> Result<(), HwError> {
     // SAFETY: `io` is of one of two kinds. That of a request ([`KernelRequests::begin`],
@@ -177,7 +177,7 @@ fn poll_kind(policy: Policy) -> RingPoll {
 }
 
 fn ring(shared: &Shared, depth: u16, poll: RingPoll) -> Result<Uring, ChannelError> {
-    // Room for as many given-up requests that the kernel has yet to take.
+    // There is also room for as many given-up requests that the kernel has yet to take.
     let entries = 2 * u32::from(depth);
     let is_namespace = shared.file.namespace.is_some();
     let new = |fixed| match is_namespace {

@@ -1,4 +1,4 @@
-//! What the channels of a device of the kernel share.
+//! The state that the channels of a device of the kernel share.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,4 +1,4 @@
-//! The requests of a channel that the kernel has.
+//! The requests of a channel that are with the kernel.
 
 use super::super::error::IoErrorKind;
 use super::super::lbio::Table;
@@ -8,10 +8,10 @@ use meantime_hw::uring::{UringIo, UringOp};
 use meantime_nvme::CommandError;
 use meantime_nvme_spec::status::Status;
 
-/// How often an I/O that the kernel lacked resources for is resent.
+/// How often an I/O is resent for which the kernel lacked resources.
 const RETRIES: u8 = 100;
 
-/// Deadline sweeps within the time that a request may take.
+/// The number of deadline sweeps within the time that a request may take.
 pub(super) const SWEEPS: u8 = 8;
 
 /// The kernel's part of a request.
@@ -37,16 +37,17 @@ pub(super) struct Submission {
 pub(super) struct KernelRequests {
     pub(super) table: Table,
     submissions: Box<[Submission]>,
-    /// Requests that the kernel did partly, or not for now; to be resent.
+    /// Requests that the kernel executed partly, or not for now; they are to be resent.
     pub(super) again: Vec<u16>,
     /// Buffers of given-up requests, by tag, until the kernel is done with them.
     orphans: Vec<(u64, Option<DmaBuf>)>,
-    /// The most data of one NVMe command, if the kernel takes such; otherwise it takes any amount.
+    /// The most data of one NVMe command, if the kernel takes such commands; otherwise it takes any
+    /// amount.
     command_bytes: Option<u64>,
 }
 
 impl KernelRequests {
-    /// `command_bytes`: the kernel takes NVMe commands, of this much data at most.
+    /// `command_bytes` says that the kernel takes NVMe commands, of at most this much data.
     pub(super) fn new(depth: u16, command_bytes: Option<u64>) -> Self {
         Self {
             table: Table::new(depth),
@@ -63,7 +64,7 @@ impl KernelRequests {
     }
 
     /// Assigns `io` to the request in `slot`, and returns it, or its first part, with its tag.
-    /// `flushes`: a flush of its own makes it durable before it ends.
+    /// `flushes` says that a flush makes it durable before it ends.
     pub(super) fn begin(&mut self, slot: u16, io: UringIo, polled: bool, flushes: bool) -> UringIo {
         let submission = &mut self.submissions[usize::from(slot)];
         let sequence = submission.sequence.wrapping_add(1);
@@ -98,7 +99,7 @@ impl KernelRequests {
         }
     }
 
-    /// Bytes of a request that the kernel gets next, or has.
+    /// The number of bytes of a request that the kernel gets next, or has.
     fn next_bytes(&self, submission: &Submission) -> u64 {
         (submission.io.bytes - submission.done_bytes).min(self.command_bytes.unwrap_or(u64::MAX))
     }
@@ -109,16 +110,16 @@ impl KernelRequests {
         let known =
             self.submissions.get(usize::from(slot)).is_some_and(|f| f.under_way && f.io.tag == tag);
         if !known {
-            // The answer to a given-up request: its buffer is free now.
+            // This answers a given-up request, whose buffer is free now.
             self.orphans.retain(|(orphan, _)| *orphan != tag);
             return;
         }
-        // For a command the kernel answers with its status, and a command has no part.
+        // The kernel answers a command with its status, and a command has no parts.
         let command_bytes = self.command_bytes.map(|_| self.next_bytes(self.submission(slot)));
         let submission = &mut self.submissions[usize::from(slot)];
         let has_data = matches!(submission.io.op, UringOp::Read | UringOp::Write { .. });
-        // A temporary lack of resources; or the thread that began the I/O has ended, and with it
-        // the address space that the kernel used for our memory.
+        // The kernel temporarily lacks resources; or the thread that began the I/O has ended, and
+        // with it the address space that the kernel used for the memory.
         let passing = matches!(-result, libc::EAGAIN | libc::EINTR)
             || has_data && matches!(-result, libc::EFAULT | libc::ECANCELED);
         let outcome = match result {
@@ -161,7 +162,7 @@ impl KernelRequests {
         for slot in 0..self.submissions.len() as u16 {
             let submission = &mut self.submissions[usize::from(slot)];
             submission.age = submission.age.saturating_add(1);
-            // One sweep more, since the first comes at any time after the submission.
+            // One sweep more is allowed, since the first comes at any time after the submission.
             if submission.under_way && submission.age > SWEEPS {
                 self.give_up(slot, CommandError::TimedOut.into());
             }
@@ -188,7 +189,7 @@ impl KernelRequests {
         self.finish(slot, Err(error));
     }
 
-    /// No further answer will be seen: buffers that the kernel has are never reused.
+    /// Quarantines the buffers that the kernel has, because no further answer will be seen.
     pub(super) fn quarantine(&mut self) {
         for (_, buf) in self.orphans.drain(..) {
             if let Some(buf) = buf {

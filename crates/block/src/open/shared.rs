@@ -9,8 +9,9 @@ use meantime_nvme::{Controller, Error};
 
 static OPEN: Mutex<Vec<(String, Weak<Controller>)>> = Mutex::new(Vec::new());
 
-/// The controller called `name`, if it is open and was not given up; else the result of `enable`.
-/// (The options of the first caller apply.) Serialised: enabling takes milliseconds.
+/// Returns the controller called `name`, if it is open and was not given up, or else the result of
+/// `enable`. The options of the first caller apply. Calls are serialised, because enabling takes
+/// milliseconds.
 pub(super) fn controller(
     name: &str,
     enable: impl FnOnce() -> Result<Arc<Controller>, OpenError>,
@@ -31,9 +32,9 @@ pub(super) fn controller(
     Ok(controller)
 }
 
-/// Sets the interrupt coalescing that a URI asks for; the last URI that names a shared controller
-/// decides. Nothing is undone when the device is closed: it is not saved in the device, and a
-/// driver that takes the controller next, the kernel's too, resets it.
+/// Sets the interrupt coalescing that a URI asks for. The last URI that names a shared controller
+/// decides. Nothing is undone when the device is closed: the setting is not saved in the device,
+/// and the next driver of the controller, also the kernel's, resets it.
 pub(super) fn coalesce(
     controller: &Controller,
     coalescing: Option<Coalescing>,

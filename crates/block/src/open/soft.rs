@@ -45,8 +45,8 @@ impl StampSource for StampRing {
     }
 }
 
-/// What an SSD is made of: its file if that was created for it, and the reason if it must not
-/// be written.
+/// The parts of an SSD: its configuration and medium, its file if that was created for it, and the
+/// reason if it must not be written.
 struct Prepared {
     config: SsdConfig,
     medium: Medium,
@@ -55,7 +55,7 @@ struct Prepared {
     read_only: Option<String>,
 }
 
-/// What `make` makes of an SSD.
+/// Calls `make` with the parts of an SSD.
 pub(super) fn make<T, E>(
     uri: &str,
     parsed: Uri,
@@ -114,7 +114,7 @@ pub(super) fn open(uri: &str, parsed: Uri, options: &OpenOptions) -> Result<Nvme
         .with_medium(medium)
         .with_stamps(stamps)
         .with_read_only(read_only);
-    // The controller works: keeps the file.
+    // The controller works, so the file is kept.
     created.keep();
     Ok(device)
 }
@@ -126,7 +126,8 @@ fn prepare(
     adjust: impl FnOnce(&mut SsdConfig),
 ) -> Result<Prepared, OpenError> {
     let failed = |source: SsdError| failed(uri, source);
-    // Before the medium, which may create a file: a wrong name must leave nothing behind.
+    // This comes before the medium, which may create a file: a wrong name must leave nothing
+    // behind.
     let (Uri::Mem { soft, .. } | Uri::File { soft, .. }) = &parsed else {
         return Err(OpenError::NoSsd { uri: uri.to_owned() });
     };
@@ -199,7 +200,7 @@ fn read(path: &Path, soft: SoftUri, why: &str) -> Result<Opened, SsdError> {
         );
         return Err(SsdError::Size { what: path.display().to_string(), problem });
     }
-    // No writes need a cache.
+    // A medium without writes needs no cache.
     let soft = SoftUri { volatile_write_cache: Some(false), ..soft };
     Ok(Opened { medium, soft, created: Created(None), read_only: Some(why.to_owned()) })
 }
@@ -246,7 +247,7 @@ fn read_model(name: &str) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// The last CPU this process may use, if there are two or more: programs tend to start on the
+/// The last CPU that this process may use, if there are two or more: programs tend to start on the
 /// first ones.
 fn last_cpu() -> Option<usize> {
     let set = rustix::thread::sched_getaffinity(None).ok()?;

@@ -11,7 +11,7 @@ use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, Tc
 use meantime_nvme::Controller;
 use meantime_nvme_spec::fabrics::DISCOVERY_NQN;
 
-/// The settings that a URI and the driver's options make.
+/// The settings of a connection, from the URI and the driver's options.
 fn settings(tcp: &TcpUri, options: &OpenOptions) -> Result<TcpOptions, FabricsError> {
     Ok(TcpOptions {
         host: Host::find(tcp.hostnqn.as_deref(), tcp.hostid)?,
@@ -23,7 +23,7 @@ fn settings(tcp: &TcpUri, options: &OpenOptions) -> Result<TcpOptions, FabricsEr
     })
 }
 
-/// Opens it, or shares an open connection to the same subsystem with the same parameters.
+/// Opens the device, or shares an open connection to the same subsystem with the same parameters.
 pub(super) fn open(
     uri: &str,
     address: &TcpAddress,
@@ -48,7 +48,8 @@ pub(super) fn open(
     Ok(NvmeDevice::new(controller, tcp.nsid, uri.to_owned())?)
 }
 
-/// Asks the discovery service at `address` for its subsystems, as [`open`] would connect.
+/// Asks the discovery service at `address` for its subsystems, with the settings that [`open`]
+/// uses.
 pub(super) fn discover(
     uri: &str,
     address: &TcpAddress,

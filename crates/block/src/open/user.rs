@@ -11,7 +11,7 @@ use super::shared;
 use meantime_hw::{UserOptions, UserTransport};
 use meantime_nvme::Controller;
 
-/// Opens it, or shares an open connection: a server takes one client at a time.
+/// Opens the device, or shares an open connection: a server takes one client at a time.
 pub(super) fn open(
     uri: &str,
     path: &Path,

@@ -11,8 +11,8 @@ use meantime_hw::pci::{self, PciAddress, Sysfs, TakeOptions};
 use meantime_hw::vfio::{VfioOptions, VfioTransport};
 use meantime_nvme::Controller;
 
-/// Opens it. If the kernel's driver has it and it is not in use, takes it from there; it goes back
-/// when the last namespace is closed.
+/// Opens the device. If the kernel's driver has it and it is not in use, this takes it from the
+/// driver. It returns to that driver when the last namespace is closed.
 pub(super) fn open(
     uri: &str,
     address: PciAddress,
@@ -26,7 +26,7 @@ pub(super) fn open(
         let taken = pci::take(&sysfs, address, &options_of_take)
             .map_err(|source| OpenError::Pci { uri: uri.to_owned(), source })?;
         let wanted = VfioOptions {
-            // One for the admin queue, and one for each I/O queue.
+            // There is one vector for the admin queue, and one for each I/O queue.
             max_vectors: options.controller.io_queues.saturating_add(1),
             allow_no_iommu: nvme.no_iommu,
         };

@@ -1,17 +1,17 @@
-//! The parameters of device URIs, for all who name them: the parser's errors, `--help`, completion.
-//! What a value means only the parser knows.
+//! The parameters of device URIs, for all code that names them: the parser's errors, `--help`,
+//! completion. Only the parser knows what a value means.
 
 /// A parameter of device URIs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UriParameter {
-    /// What stands before the `=`.
+    /// The text before the `=`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// The description, in one line.
     pub help: &'static str,
-    /// Values to choose from: all, or examples. The software SSD knows the names of its models.
+    /// All values to choose from, or examples. The software SSD knows the names of its models.
     pub values: &'static [&'static str],
-    /// The schemes that have it, without colon.
+    /// The schemes that have the parameter, without colon.
     pub schemes: &'static [&'static str],
 }
 
@@ -32,7 +32,7 @@ const fn row(
 }
 
 impl UriParameter {
-    /// All of them, in the order in which they are offered.
+    /// All parameters, in the order in which they are offered.
     pub const ALL: &'static [Self] = &[
         row("model", "how long I/Os take: a TOML file, or a name (default: null)", &[], SOFT),
         row("engine", "the interface for I/O", &["io_uring", "preadv2"], KERNEL),
@@ -64,13 +64,13 @@ impl UriParameter {
         row("no-iommu", "1: also without an IOMMU, where I/O is refused", FLAG, &["vfio"]),
     ];
 
-    /// Those of a scheme, without colon.
+    /// The parameters of a scheme, which is given without colon.
     pub fn of(scheme: &str) -> impl Iterator<Item = &'static Self> {
         Self::ALL.iter().filter(move |one| one.schemes.contains(&scheme))
     }
 }
 
-/// The names of those of a scheme, for errors.
+/// The names of a scheme's parameters, for errors.
 pub(super) fn names(scheme: &str) -> String {
     UriParameter::of(scheme).map(|one| one.name).collect::<Vec<_>>().join(", ")
 }
@@ -80,10 +80,10 @@ mod tests {
     use super::*;
     use crate::Uri;
 
-    /// The table says what the parser understands, and no more.
+    /// The table lists what the parser understands, and no more.
     #[test]
     fn the_table_is_what_the_parser_understands() {
-        // Understood to say what else to do; a file has one namespace.
+        // The parser understands these to say what else to do; a file has one namespace.
         let refused = [("mem", "create"), ("mem", "ro"), ("file", "namespaces"), ("file", "nsid")];
         for (scheme, target) in [
             ("mem", "64M"),

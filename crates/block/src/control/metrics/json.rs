@@ -1,5 +1,5 @@
-//! Metrics on the control socket. What another process says is checked: names and kinds have to be
-//! such, or the family or sample is left out.
+//! Metrics on the control socket. The answer of another process is checked: a family or sample with
+//! an invalid name or kind is left out.
 
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ impl Kind {
 }
 
 impl Metrics {
-    /// As JSON: `[{"name","kind","help","samples":[[SUFFIX,{LABEL:VALUE},VALUE]]}]`.
+    /// Converts to JSON: `[{"name","kind","help","samples":[[SUFFIX,{LABEL:VALUE},VALUE]]}]`.
     pub(in super::super) fn to_json(&self) -> Value {
         let sample = |sample: &Sample| {
             let labels = sample.labels.iter().map(|(name, value)| (name.clone(), json!(value)));
@@ -38,7 +38,7 @@ impl Metrics {
         self.families.iter().map(family).collect()
     }
 
-    /// Reads what [`Metrics::to_json`] made.
+    /// Parses the output of [`Metrics::to_json`].
     pub(in super::super) fn of_json(value: &Value) -> Option<Self> {
         let mut metrics = Self::default();
         for family in value.as_array()? {
@@ -49,7 +49,7 @@ impl Metrics {
             let samples = family.get("samples").and_then(Value::as_array);
             let samples = samples.into_iter().flatten().filter(|_| is_name(name));
             let samples = samples.filter_map(|sample| sample_of_json(sample, suffixes)).collect();
-            // One more: how many are left out.
+            // One sample more is allowed: the number of those left out.
             metrics.push(name, *kind, help, samples, SAMPLES_MAX + 1);
         }
         Some(metrics)
@@ -66,7 +66,7 @@ fn sample_of_json(value: &Value, suffixes: &[&'static str]) -> Option<Sample> {
     Some(Sample { suffix, labels, value: value.as_f64()? })
 }
 
-/// Whether `text` can be a metric's or a label's name; those with colons are not for programs.
+/// Whether `text` can be a metric's or a label's name; programs may not use names with colons.
 fn is_name(text: &str) -> bool {
     let is_first = |c: char| c.is_ascii_alphabetic() || c == '_';
     text.len() <= 128

@@ -8,7 +8,7 @@ use meantime_completion::telemetry::{self, Latencies, QueueFigures};
 
 type Figure = fn(&QueueFigures) -> u64;
 
-/// The counters of a device: name and what they count.
+/// The counters of a device: the name, and what it counts.
 const DEVICE_COUNTERS: [(&str, &str, Figure); 12] = [
     ("commands", "Commands ended, with any result", |f| f.ended),
     ("waits", "Waits that did not end at the first look", |f| f.waits),
