@@ -74,7 +74,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Of no request.
+    /// The ticket of no request.
     pub(crate) const NONE: Self =
         Self { buf: std::ptr::null_mut(), user_data: 0, error: 0, reserved: 0 };
 

@@ -1,4 +1,4 @@
-//! Calls on a channel or on a group: a panic ends what it may concern, and not more.
+//! Calls on a channel or on a group: a panic ends only what it may concern.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,8 @@ use crate::handle::Handle;
 
 /// Runs `body`, the entire function `call`, on a channel. After a panic the channel's state is
 /// unknown: it is neither used again nor dropped, since the device may still write to its buffers.
-/// A group that it is in is held meanwhile, and goes on without it after a panic.
+/// If the channel is in a group, the call holds the group, which goes on without the channel after
+/// a panic.
 ///
 /// # Safety
 /// `channel` is NULL or the address of a handle. Unless it is in a group, no other thread uses it
@@ -38,8 +39,8 @@ pub(crate) unsafe fn on_channel(
     }
 }
 
-/// The same for a channel that is not open, maybe since it is in a group. A function of its own, so
-/// that other channels do not pay for groups.
+/// Runs `body` on a channel that is not open, perhaps because it is in a group. This is a function
+/// of its own, so that other channels do not pay for groups.
 #[inline(never)]
 fn on_member(
     call: &str,
@@ -60,7 +61,7 @@ fn on_member(
     }
 }
 
-/// Runs `body`, the entire function `call`, on a group, which is held meanwhile. After a panic the
+/// Runs `body`, the entire function `call`, on a group, which it holds meanwhile. After a panic the
 /// group is not used again, nor are its channels: any of them may be in an unknown state.
 ///
 /// # Safety

@@ -175,7 +175,7 @@ calls! {
     fn mt_in_flight(*const MtChannel) |call, channel| Ok(channel.in_flight() as c_int);
 }
 
-/// Does one request.
+/// Executes one request, and waits for it.
 ///
 /// # Safety
 /// The header's promises.

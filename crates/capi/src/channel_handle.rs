@@ -1,5 +1,5 @@
-//! A channel for C: it keeps the library's tickets and buffers, which can only be moved; C gets
-//! numbers and handles.
+//! A channel for C. It keeps the library's tickets and buffers, which can only be moved, and gives
+//! numbers and handles to C.
 
 use std::sync::atomic::AtomicPtr;
 
@@ -22,12 +22,12 @@ struct InFlight {
     /// The number in its ticket: the index in the lower bits, above it a number that changes with
     /// each use.
     id: u64,
-    /// The library's, if the request has one.
+    /// The library's ticket, if the request has one.
     ticket: Option<block::Ticket>,
     /// The handle that its buffer returns to.
     buf: Option<&'static Buf>,
     user_data: u64,
-    /// While it is free: the next free entry.
+    /// The next free entry, while this one is free.
     next_free: usize,
 }
 
@@ -40,7 +40,7 @@ pub struct ChannelHandle {
     in_flight: Box<[InFlight]>,
     /// The first free entry; the length of `in_flight` if there is none.
     free: usize,
-    /// Its key in the group that it is in.
+    /// The channel's key in its group, if it is in one.
     pub member: Option<ChannelKey>,
 }
 
@@ -50,7 +50,7 @@ pub type MtChannel = Handle<ChannelHandle>;
 impl Kind for ChannelHandle {
     const TAG: u32 = 0x6d74_6300;
     const NAME: &'static str = "channel";
-    /// The group that it is in, or NULL.
+    /// The group of the channel, or NULL.
     type Beside = AtomicPtr<MtGroup>;
 
     fn registry() -> &'static Registry<Self> {
@@ -90,7 +90,7 @@ impl ChannelHandle {
         &self.channel
     }
 
-    /// The same, to look at it and to wait.
+    /// The library's channel, to look at it and to wait.
     #[inline(always)]
     pub fn channel_mut(&mut self) -> &mut Channel {
         &mut self.channel
@@ -179,7 +179,7 @@ impl ChannelHandle {
     ) -> Ticket {
         let (index, buf, user_data) = prepared;
         let flight = &mut self.in_flight[index];
-        // There is nothing to drop, and the hot path must not check.
+        // Nothing has to be dropped, and the hot path must not check for that.
         std::mem::forget(std::mem::replace(&mut flight.ticket, ticket));
         flight.buf = buf;
         flight.user_data = user_data;
@@ -198,7 +198,7 @@ impl ChannelHandle {
     }
 
     /// # Safety
-    /// As [`ChannelHandle::prepare`].
+    /// `request.buf` is NULL or the address of a handle that no other thread uses meanwhile.
     #[inline(always)]
     pub unsafe fn submit(&mut self, call: &str, request: &Request) -> Result<Ticket, Failed> {
         // SAFETY: the caller's promise.
@@ -210,7 +210,7 @@ impl ChannelHandle {
     }
 
     /// # Safety
-    /// As [`ChannelHandle::prepare`].
+    /// `request.buf` is NULL or the address of a handle that no other thread uses meanwhile.
     #[inline(always)]
     pub unsafe fn enqueue(&mut self, call: &str, request: &Request) -> Result<(), Failed> {
         // SAFETY: the caller's promise.
@@ -224,7 +224,7 @@ impl ChannelHandle {
         }
     }
 
-    /// The library's ticket for C's, which becomes invalid.
+    /// Returns the library's ticket for C's, which becomes invalid.
     #[inline(always)]
     fn redeem(&mut self, call: &str, ticket: Ticket) -> Result<(usize, block::Ticket), Failed> {
         let index = (ticket.id & ((1 << INDEX_BITS) - 1)) as usize;
@@ -237,7 +237,8 @@ impl ChannelHandle {
         }
     }
 
-    /// Returns C's result of the request at `index`, which has ended, and gives its buffer back.
+    /// Returns C's result of the request at `index`, which has ended, and returns its buffer to its
+    /// handle.
     #[inline(always)]
     fn outcome(&mut self, index: usize, mut done: Done) -> Outcome {
         let flight = &mut self.in_flight[index];

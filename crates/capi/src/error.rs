@@ -8,7 +8,7 @@ use std::fmt::Display;
 use meantime_block::{ChannelError, Errno, IoError, OpenError, SubmitError};
 use meantime_hw::HwError;
 
-/// A call that failed; [`mt_last_error`] has the reason. A negative errno.
+/// The negative errno of a call that failed; [`mt_last_error`] has the reason.
 #[derive(Debug, Clone, Copy)]
 pub struct Failed(pub c_int);
 
@@ -30,7 +30,7 @@ pub(crate) fn fail(errno: c_int, text: impl Display) -> Failed {
     Failed(-errno)
 }
 
-/// An error in the caller's arguments of `call`.
+/// The error for wrong arguments of `call`.
 #[cold]
 #[inline(never)]
 pub(crate) fn misuse(call: &str, what: impl Display) -> Failed {
@@ -80,12 +80,12 @@ pub(crate) fn hw_failed(error: &HwError) -> Failed {
     fail(Errno::from(error).0, error)
 }
 
-/// A refused request.
+/// The error for a refused request.
 pub(crate) fn submit_failed(call: &str, error: &SubmitError) -> Failed {
     fail(Errno::from(error).0, format_args!("{call}: {error}"))
 }
 
-/// A failed request.
+/// The error for a failed request.
 #[cold]
 #[inline(never)]
 pub(crate) fn io_failed(error: &IoError) -> Failed {

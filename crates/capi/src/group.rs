@@ -39,11 +39,11 @@ pub unsafe extern "C" fn mt_group_close(group: *mut MtGroup) -> c_int {
         return 0;
     }
     guarded(CALL, || -> Answer {
-        // It may be any address, so it is not read.
+        // `group` may be any address, so it is not read.
         let handle = Handle::find(group);
         let handle = handle.ok_or_else(|| misuse(CALL, "this is no group, or it was closed"))?;
         let mut held = handle.hold().ok_or_else(|| not_open(CALL, group))?;
-        // While it is held, so that each is either in the group or not.
+        // This happens while the group is held, so that each channel is either in the group or not.
         held.release_channels();
         drop(held.close());
         Ok(0)

@@ -1,4 +1,4 @@
-//! A group for C: C names members by what it added, the library by keys.
+//! A group for C. C names a member by what it added; the library names it by a key.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd as _, BorrowedFd, RawFd};
@@ -16,12 +16,12 @@ use crate::handle::{Handle, Held, Kind, Registry, State};
 use crate::member::Member;
 use crate::word::Watched;
 
-/// The value of an `mt_group`. Always held while it is used.
+/// The value of an `mt_group`. A thread holds the group while it uses this.
 #[derive(Default)]
 pub struct GroupHandle {
     members: PollGroup<Member, Watched>,
     descriptors: HashMap<DescriptorKey, Descriptor>,
-    /// By the address of the word.
+    /// The words by their address.
     words: HashMap<usize, WatchKey>,
     /// Empty between calls; kept for its memory.
     ready: Vec<Ready>,
@@ -33,7 +33,7 @@ pub type MtGroup = Handle<GroupHandle>;
 /// `mt_waker`.
 pub type MtWaker = Handle<GroupWaker>;
 
-/// A descriptor of C's, of which the library's group has a duplicate.
+/// A descriptor of the program's, of which the library's group has a duplicate.
 struct Descriptor {
     fd: RawFd,
     key: u64,
@@ -78,13 +78,13 @@ impl Entered {
         // SAFETY: NULL, or what `Member::join` has stored.
         let Some(group) = (unsafe { MtGroup::at(ptr) }) else { return Err(moving(call)) };
         let Some(group) = group.hold() else { return Err(not_open(call, ptr)) };
-        // It may have been removed meanwhile; from now on it is not.
+        // The channel may have left the group meanwhile; from now on it cannot.
         if channel.state() != State::Grouped || channel.beside.load(Ordering::Acquire) != ptr {
             return Err(moving(call));
         }
         let mut entered = Self { channel, group };
         if let Some(key) = entered.channel().member {
-            // The group looks at it from now on, should it have had no requests.
+            // If the channel had no requests, the group looks at it from now on.
             entered.group.members.channel(key);
         }
         Ok(entered)
@@ -135,7 +135,7 @@ impl GroupHandle {
         Ok(())
     }
 
-    /// Does not touch the channel.
+    /// Returns the channel's key without touching the channel.
     fn key_of(&self, handle: &MtChannel) -> Option<ChannelKey> {
         let mut members = self.members.channels();
         members.find(|(_, member)| std::ptr::eq(member.handle(), handle)).map(|(key, _)| key)
@@ -194,7 +194,8 @@ impl GroupHandle {
         self.members.waker().map_err(|error| hw_failed(&error))
     }
 
-    /// Waits, and calls `give` for each of at most `max` things, with its number. Returns how many.
+    /// Waits, and calls `give` for each of at most `max` ready members, with its number. Returns
+    /// how many there are.
     #[inline]
     pub fn wait(
         &mut self,

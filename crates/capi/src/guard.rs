@@ -30,7 +30,7 @@ pub(crate) fn panicked(call: &str, payload: Box<dyn Any + Send>) -> c_int {
     error.0
 }
 
-/// Why the handle `ptr` of kind `T` cannot be used.
+/// Returns why the handle `ptr` of kind `T` cannot be used.
 #[cold]
 #[inline(never)]
 pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Handle<T>) -> Failed {
@@ -57,7 +57,7 @@ pub(crate) fn not_open<T: Kind>(call: &str, ptr: *const Handle<T>) -> Failed {
             libc::EBUSY,
             format_args!("{call}: the {name} is in a group: remove it from there before"),
         ),
-        // Or it has ceased to meanwhile.
+        // The handle may also have ceased to be held or open meanwhile.
         Some(State::Held | State::Open) => fail(
             libc::EBUSY,
             format_args!("{call}: another thread is using the {name} (mt_wake() ends a wait)"),
@@ -81,7 +81,7 @@ pub(crate) fn close<T: Kind>(call: &str, ptr: *const Handle<T>, end: impl FnOnce
             }
             Ok(0)
         }
-        // It may be any address, so it is not read.
+        // `ptr` may be any address, so it is not read.
         Err(State::Closed) => {
             Err(misuse(call, format_args!("this is no {}, or it was closed", T::NAME)))
         }

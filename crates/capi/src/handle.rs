@@ -1,5 +1,5 @@
-//! Handles. Their memory is never freed, only marked and reused. So one load shows whether a handle
-//! is open or closed: the hot path has no time for a search.
+//! Handles. The memory of a handle is never freed, only marked and reused. So one load shows
+//! whether a handle is open or closed: the hot path has no time for a search.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ pub trait Kind: Sized + Send + 'static {
     const TAG: u32;
     /// The name in C.
     const NAME: &'static str;
-    /// What a handle has beside its value: any thread may look at it at any time.
+    /// What a handle has beside its value; any thread may look at it at any time.
     type Beside: Default + Sync + 'static;
     /// All handles of this kind.
     fn registry() -> &'static Registry<Self>;
@@ -35,7 +35,7 @@ pub enum State {
     Broken,
     /// A channel in a group: the thread that holds the group may use it.
     Grouped,
-    /// A call has it to itself, see [`Held`].
+    /// One call uses the handle exclusively; see [`Held`].
     Held,
 }
 
@@ -46,7 +46,7 @@ pub struct Handle<T: Kind> {
     state: AtomicU32,
     /// None if it is closed, lent or empty.
     value: UnsafeCell<Option<T>>,
-    /// See [`Kind::Beside`].
+    /// What the handle has beside its value; see [`Kind::Beside`].
     pub beside: T::Beside,
 }
 
@@ -59,13 +59,13 @@ unsafe impl<T: Kind> Sync for Handle<T> {}
 pub struct Registry<T: Kind>(Mutex<Option<Lists<T>>>);
 
 struct Lists<T: Kind> {
-    /// By address.
+    /// The handles in use, by address.
     live: BTreeMap<usize, &'static Handle<T>>,
     closed: Vec<&'static Handle<T>>,
 }
 
 impl<T: Kind> Lists<T> {
-    /// The memory of `handle`, which has no value any more, may be used again.
+    /// Makes the memory of `handle`, which has no value any more, available again.
     fn retire(&mut self, handle: &'static Handle<T>) {
         self.live.remove(&std::ptr::from_ref(handle).addr());
         self.closed.push(handle);
@@ -102,11 +102,12 @@ impl<T: Kind> Handle<T> {
         ptr.cast_mut()
     }
 
-    /// Closes the handle. Returns its value, if present. Does not dereference `ptr`, which may be
-    /// any address.
+    /// Closes the handle. Returns its value, if present. It does not dereference `ptr`, which may
+    /// be any address.
     ///
     /// # Errors
-    /// The state that prevents it: lent, broken, grouped, held, or not one of our handles.
+    /// Returns the state that prevents it: lent, broken, grouped or held; or closed if `ptr` is no
+    /// handle.
     pub fn remove(ptr: *const Self) -> Result<Option<T>, State> {
         let mut lists = T::registry().lock();
         let Some(lists) = lists.as_mut() else { return Err(State::Closed) };
@@ -125,7 +126,7 @@ impl<T: Kind> Handle<T> {
         Ok(value)
     }
 
-    /// The handle at `ptr`, unless it was closed. Does not dereference `ptr`, which may be any
+    /// The handle at `ptr`, unless it was closed. It does not dereference `ptr`, which may be any
     /// address.
     pub fn find(ptr: *const Self) -> Option<&'static Self> {
         T::registry().lock().as_ref()?.live.get(&ptr.addr()).copied()
@@ -167,7 +168,7 @@ impl<T: Kind> Handle<T> {
         self.state.store(T::TAG | state as u32, Ordering::Release);
     }
 
-    /// Goes from the state `from` to the state `to`. False, and nothing is done, if its state is
+    /// Changes the state from `from` to `to`. Returns false, and changes nothing, if the state is
     /// another.
     pub fn turn(&self, from: State, to: State) -> bool {
         let (from, to) = (T::TAG | from as u32, T::TAG | to as u32);
@@ -175,9 +176,9 @@ impl<T: Kind> Handle<T> {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Takes the handle for one call, whatever other threads do. `None` if it is not open.
+    /// Takes the handle for one call, whatever other threads do. Returns `None` if it is not open.
     pub fn hold(&'static self) -> Option<Held<T>> {
-        // Lazily: a `Held` that is dropped opens the handle.
+        // This is lazy because a `Held` that is dropped opens the handle.
         self.turn(State::Open, State::Held).then(|| Held(self))
     }
 
@@ -216,7 +217,7 @@ impl<T: Kind> Handle<T> {
     /// Takes the value for a request, if present.
     ///
     /// # Safety
-    /// As [`Handle::value_mut`].
+    /// No other thread uses the handle meanwhile.
     #[inline(always)]
     pub unsafe fn lend(&self) -> Option<T> {
         if !self.is_open() {
@@ -227,7 +228,7 @@ impl<T: Kind> Handle<T> {
         unsafe { (*self.value.get()).take() }
     }
 
-    /// Returns the value; `None` if it is lost.
+    /// Returns a lent value to the handle; `None` if the value is lost.
     ///
     /// # Safety
     /// The caller has lent it; no other thread touches a value that is lent.
@@ -251,10 +252,11 @@ impl<T: Kind> Handle<T> {
         unsafe { (*self.value.get()).as_ref() }.expect(HAS_VALUE)
     }
 
-    /// The same for changes.
+    /// The value of a channel that is in a group, for changes.
     ///
     /// # Safety
-    /// As [`Handle::grouped`], and the caller has no other reference to the value.
+    /// The state is [`State::Grouped`]. The caller holds the channel's group as long as it uses the
+    /// value, and has no other reference to the value.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)] // As for `value_mut`.
     pub unsafe fn grouped_mut(&self) -> &mut T {
@@ -271,8 +273,8 @@ impl<T: Kind> Handle<T> {
 
 const HAS_VALUE: &str = "a handle that is neither closed nor lent has its value";
 
-/// A handle that one call has to itself: it goes from open to held, where calls of other threads
-/// find it, and back.
+/// A handle that one call uses exclusively. Its state goes from open to held, where calls of other
+/// threads find it, and back.
 pub struct Held<T: Kind>(&'static Handle<T>);
 
 impl<T: Kind> Held<T> {

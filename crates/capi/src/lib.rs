@@ -18,8 +18,9 @@
 //!   used nor dropped again, because the device may still write to its buffers.
 //! - Errors are negative errnos; `mt_last_error()` has the text, for each thread.
 //! - `mt_submit` and `mt_wait` add no allocation, lock or system call.
-//! - A group and its channels are used by one call at a time: it holds the group, and a call of
-//!   another thread meanwhile is refused. What is in no group has no such check.
+//! - A group and its channels are used by one call at a time: the call holds the group, and
+//!   meanwhile a call of another thread is refused. Handles that are in no group have no such
+//!   check.
 //!
 //! # Parts, in reading order
 //! ```text
@@ -33,7 +34,7 @@
 //!   policy, error           texts
 //! ```
 
-// What each function promises and asks for is in the header.
+// The header says what each function promises and requires.
 #![allow(clippy::missing_safety_doc, missing_docs)]
 
 pub mod abi;

@@ -21,7 +21,7 @@ use crate::handle::State;
 /// says that it is grouped from [`Member::join`] to [`Member::leave`].
 pub(crate) struct Member {
     handle: &'static MtChannel,
-    /// C's.
+    /// The key that C chose.
     pub(crate) key: u64,
 }
 
@@ -51,10 +51,10 @@ impl Member {
         self.value_mut().member = Some(key);
     }
 
-    /// The channel is in no group any more, and open.
+    /// Takes the channel out of its group, and opens it.
     pub(crate) fn leave(mut self) {
         self.value_mut().member = None;
-        // Before it is open, so that no other group is overwritten.
+        // This comes before the channel is open, so that no other group is overwritten.
         self.handle.beside.store(std::ptr::null_mut(), Ordering::Release);
         self.handle.turn(State::Grouped, State::Open);
     }

@@ -18,7 +18,7 @@ const HYBRID_BUCKET: u64 = 6;
 const EHP: u64 = 7;
 const PAS: u64 = 8;
 const DPAS: u64 = 9;
-/// Of programs built when `auto` and `adaptive` were two.
+/// The number in programs that were built when `auto` and `adaptive` were two policies.
 const AUTO: u64 = 10;
 // Goals of `adaptive`, with their figure.
 const ADAPTIVE_LATENCY: u64 = 16;
@@ -53,7 +53,7 @@ fn encode(policy: Policy) -> Option<u64> {
     })
 }
 
-/// The policy of a request; `None`: the channel's.
+/// The policy of a request; `None` stands for the channel's.
 #[inline(always)]
 pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> {
     if number == 0 {
@@ -87,7 +87,7 @@ pub(crate) fn decode(call: &str, number: u64) -> Result<Option<Policy>, Failed> 
 /// The policy that `name` names.
 ///
 /// # Safety
-/// As [`text`].
+/// `name` is NULL or ends with a NUL, and does not change during the call.
 pub(crate) unsafe fn named(call: &str, name: *const c_char) -> Result<Policy, Failed> {
     // SAFETY: the caller's promise.
     let name = unsafe { text(call, "policy", name) }?;

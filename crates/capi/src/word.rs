@@ -16,7 +16,7 @@ pub struct Watched {
     seen: *const AtomicU64,
     parked: *const AtomicU32,
     event: EventFd,
-    /// C's.
+    /// The key that C chose.
     pub key: u64,
 }
 
@@ -97,14 +97,14 @@ pub unsafe extern "C" fn mt_word_changed(parked: *const u32, event_fd: c_int) ->
         if unsafe { (*parked.cast::<AtomicU32>()).load(Ordering::Relaxed) } == 0 {
             return Ok(0);
         }
-        // The flag stays: another that changes the word signals, too, should this process be killed
-        // before it has.
+        // The flag stays set, so that another thread or process that changes the word signals, too,
+        // if this process is killed before it has.
         let one = 1u64;
         // SAFETY: eight bytes of a local are read.
         let wrote = unsafe { libc::write(event_fd, (&raw const one).cast(), size_of_val(&one)) };
         let error = std::io::Error::last_os_error();
         match (wrote, error.raw_os_error()) {
-            // Full: it has been signalled already.
+            // The counter is full, so the event has been signalled already.
             (8, _) | (-1, Some(libc::EAGAIN)) => Ok(0),
             (-1, Some(errno)) => {
                 Err(fail(errno, format_args!("{CALL}: cannot signal {event_fd}: {error}")))
