@@ -7,14 +7,14 @@ use meantime_block::{Device, OpenError, OpenOptions};
 struct Open {
     uri: String,
     device: Arc<Device>,
-    /// The jobs that were set up on it and have not ended, by number.
+    /// The numbers of the jobs that were set up on it and have not ended.
     jobs: Vec<usize>,
 }
 
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
 fn list() -> MutexGuard<'static, Vec<Open>> {
-    // Each step leaves it consistent.
+    // Each step leaves the list consistent.
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -38,11 +38,11 @@ pub(crate) fn hold(job: usize, uri: &str) -> Result<Arc<Device>, OpenError> {
 pub(crate) fn release(job: usize) {
     let mut list = list();
     list.iter_mut().for_each(|open| open.jobs.retain(|other| *other != job));
-    // Under the lock: a job that opens it again would find it in use.
+    // The list is locked meanwhile: a job that opens the device again would find it in use.
     list.retain(|open| !open.jobs.is_empty());
 }
 
-/// Closes what jobs have not closed, because they never began.
+/// Closes the devices of jobs that never began, and so did not close them.
 pub(crate) fn close_all() {
     let all = std::mem::take(&mut *list());
     drop(all);

@@ -1,4 +1,4 @@
-//! What fio calls, for each version of fio.
+//! The functions that fio calls, for each version of fio.
 
 #![expect(unsafe_code)]
 
@@ -23,11 +23,11 @@ use crate::options::{self, Options};
 use crate::slab::Slab;
 use crate::{devices, host};
 
-/// What fio was handed: one for the process.
+/// The engine that fio was given, of which the process has one.
 static ENGINE: AtomicPtr<std::ffi::c_void> = AtomicPtr::new(null_mut());
 
 thread_local! {
-    /// The job of this thread: fio 3.33 asks for details of an error without saying whose.
+    /// The job of this thread: fio 3.33 asks for details of an error without saying of which job.
     static JOB: Cell<*mut Job> = const { Cell::new(null_mut()) };
 }
 
@@ -49,8 +49,8 @@ pub(crate) fn engine<V: Version>() -> Result<Ptr, String> {
     } else {
         errdetails_of_thread as unsafe extern "C" fn(Ptr) -> *mut c_char as Ptr
     };
-    // There is no `commit`: with one fio leaves submission times to the engine.
-    // SAFETY: all within `ops`, which only we know; each of the type that this version has there.
+    // There is no `commit`, because with one fio leaves submission times to the engine. SAFETY: all
+    // offsets are within `ops`, which only we know; each member has the type of this version.
     unsafe {
         abi.ops_name.set(ops, c"meantime".as_ptr() as Ptr);
         abi.ops_version.set(ops, abi.ioops_version);
@@ -81,7 +81,7 @@ pub(crate) fn engine<V: Version>() -> Result<Ptr, String> {
     Ok(ops)
 }
 
-/// Runs `body`, a hook. A panic ends here, and with it the job.
+/// Runs `body`, a hook. If it panics, the panic ends here, and the result is `otherwise`.
 fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|payload| {
         panicked(payload);
@@ -89,8 +89,9 @@ fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {
     })
 }
 
-/// As [`guarded`], on the job of `td`. After a panic nothing is known of its channel, which is
-/// neither used nor dropped: the device may still write to its buffers.
+/// Runs `body`, a hook, on the job of `td`. A panic ends here, and with it the job. The state of
+/// its channel is then unknown, so it is neither used nor dropped: the device may still write to
+/// its buffers.
 #[inline(always)]
 unsafe fn on_job<V: Version, R>(td: Ptr, none: R, body: impl FnOnce(&mut Job) -> R) -> R {
     // SAFETY: fio's thread of this job calls, and the job lives from `init` to `cleanup`.
@@ -100,7 +101,7 @@ unsafe fn on_job<V: Version, R>(td: Ptr, none: R, body: impl FnOnce(&mut Job) ->
     match catch_unwind(AssertUnwindSafe(|| body(job))) {
         Ok(result) => result,
         Err(payload) => {
-            // SAFETY: as above. What was there is leaked.
+            // SAFETY: as above. The former value is leaked.
             unsafe { V::ABI.td_io_ops_data.set(td, null_mut()) };
             JOB.set(null_mut());
             panicked(payload);
@@ -124,7 +125,7 @@ fn panicked(payload: Box<dyn Any + Send>) {
 pub(crate) fn at_exit() {
     static OWNER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     extern "C" fn close() {
-        // A child of fio's has none of our threads, and none of our devices.
+        // A child of fio's has none of the engine's threads and devices.
         if std::process::id() == OWNER.load(Ordering::Relaxed) {
             guarded((), devices::close_all);
         }
@@ -134,7 +135,7 @@ pub(crate) fn at_exit() {
     unsafe { libc::atexit(close) };
 }
 
-/// What a job says of itself.
+/// The settings of a job.
 struct Asked {
     uri: String,
     policy: Option<Policy>,
@@ -142,7 +143,7 @@ struct Asked {
 }
 
 impl Asked {
-    /// What the job of `td` asks for.
+    /// Reads the settings of the job of `td`.
     ///
     /// # Safety
     /// `td` is a `thread_data` of version `V`.
@@ -185,7 +186,7 @@ impl Asked {
         };
         let uri = match options.device() {
             Some(uri) => uri,
-            // What fio makes up for a job without a file has none.
+            // The name that fio makes up for a job without a file has no colon.
             None if !name.contains(':') => {
                 return Err(format!(
                     "{name} is no device: say device=URI, e.g. --device=mem:1G or \
@@ -195,14 +196,14 @@ impl Asked {
             None => name,
         };
         let policy = options.completion().map(|name| {
-            // Their names are known from then on.
+            // The names of the published rules are known from then on.
             let _ = meantime_baselines::register();
             name.parse::<Policy>().map_err(|error| format!("completion={name}: {error}"))
         });
         Ok(Self { uri, policy: policy.transpose()?, file })
     }
 
-    /// The device, which is open until [`devices::release`], and how to wait for it.
+    /// Returns the device, which is open until [`devices::release`], and the policy.
     unsafe fn device<V: Version>(&self, td: Ptr) -> Result<(Arc<Device>, Policy), String> {
         let device = devices::hold(td as usize, &self.uri).map_err(|error| error.to_string())?;
         // SAFETY: the caller's promise.
@@ -241,7 +242,7 @@ impl Asked {
     }
 }
 
-/// Before anything runs, mostly in fio's main thread: the size of the device.
+/// Sets the size of the device, before anything runs, mostly in fio's main thread.
 unsafe extern "C" fn setup<V: Version>(td: Ptr) -> c_int {
     guarded(1, || {
         // SAFETY: fio's `thread_data`.
@@ -283,7 +284,7 @@ unsafe extern "C" fn get_file_size<V: Version>(td: Ptr, file: Ptr) -> c_int {
     if sized { 0 } else { unsafe { setup::<V>(td) } }
 }
 
-/// In the job's thread, before its I/O.
+/// Opens the job's channel, in the job's thread, before its I/O.
 unsafe extern "C" fn init<V: Version>(td: Ptr) -> c_int {
     guarded(libc::EIO, || {
         let abi = V::ABI;
@@ -327,7 +328,7 @@ unsafe extern "C" fn cleanup<V: Version>(td: Ptr) {
         unsafe { V::ABI.td_io_ops_data.set(td, null_mut()) };
         JOB.set(null_mut());
         if !job.is_null() {
-            // SAFETY: from `init`, and nobody has it any more.
+            // SAFETY: the pointer is from `init`, and no other owner has it any more.
             drop(unsafe { Box::from_raw(job) });
         }
         devices::release(td as usize);
@@ -407,14 +408,14 @@ unsafe fn start<V: Version>(job: &mut Job, io_u: Ptr) -> (c_int, c_int) {
     job.start(Io { kind, ..io })
 }
 
-/// Makes the buffer of this I/O fio's, too, from now on.
+/// Makes the engine's buffer for this I/O fio's buffer, too, from now on.
 #[cold]
 #[inline(never)]
 unsafe fn move_in<V: Version>(job: &mut Job, io_u: Ptr, index: usize, data: Ptr) {
     let abi = V::ABI;
     // SAFETY: the caller's `io_u`, whose memory has room for the job's largest I/O.
     unsafe {
-        // (A part of an I/O cannot be left to do: the channel does all of it, or nothing.)
+        // A part of an I/O cannot remain: the channel does all of it, or nothing.
         if data == abi.io_u_buf.get(io_u)
             && let Some(buf) = job.slab.adopt(index, data)
         {
@@ -424,7 +425,7 @@ unsafe fn move_in<V: Version>(job: &mut Job, io_u: Ptr, index: usize, data: Ptr)
     }
 }
 
-/// fio's time-out is none, or zero with a `min` of 0.
+/// Takes completed I/Os. fio's time-out is none, or zero with a `min` of 0.
 unsafe extern "C" fn getevents<V: Version>(
     td: Ptr,
     min: c_uint,
@@ -447,7 +448,7 @@ unsafe extern "C" fn getevents<V: Version>(
     answer
 }
 
-/// The error that ends the job, unless it has one.
+/// Sets the error that ends the job, unless it has one.
 #[cold]
 unsafe fn fail<V: Version>(td: Ptr, errno: c_int) {
     // SAFETY: the caller's `thread_data`, in the job's thread.
@@ -467,7 +468,7 @@ unsafe extern "C" fn event<V: Version>(td: Ptr, n: c_int) -> Ptr {
     ended.id as Ptr
 }
 
-/// What an I/O failed of. fio frees the text.
+/// Returns the text of an I/O's error, which fio frees.
 unsafe extern "C" fn errdetails<V: Version>(td: Ptr, io_u: Ptr) -> *mut c_char {
     // SAFETY: fio's `thread_data`, in the job's thread.
     details(unsafe { on_job::<V, _>(td, None, |job| job.details(io_u as usize)) })
@@ -486,7 +487,7 @@ fn details(what: Option<String>) -> *mut c_char {
     unsafe { libc::strdup(what.as_ptr()) }
 }
 
-/// A device is neither opened nor removed file by file, and there is no page cache.
+/// Does nothing: a device is neither opened nor removed file by file, and there is no page cache.
 unsafe extern "C" fn nothing(_td: Ptr, _file: Ptr) -> c_int {
     0
 }
@@ -497,7 +498,7 @@ unsafe extern "C" fn get_zoned_model(_td: Ptr, _file: Ptr, model: *mut c_int) ->
     0
 }
 
-/// fio asks for the engine: `get_ioengine`.
+/// Gives the engine to fio, for `get_ioengine`.
 pub(crate) unsafe fn hand_out(place: *mut Ptr) {
     let refuse = |why: String| {
         say(format_args!(

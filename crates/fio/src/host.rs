@@ -1,4 +1,4 @@
-//! What the running fio exports: its version, its options, its log.
+//! The symbols that the running fio exports: its version, its options, its log.
 
 #![expect(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::abi::{Ptr, Version};
 
-/// The address that the program has by this name.
+/// The address of this name in the program.
 fn symbol(name: &CStr) -> Option<Ptr> {
     // SAFETY: a name that ends.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -23,7 +23,7 @@ pub(crate) fn version() -> Option<String> {
     Some(text.to_string_lossy().into_owned())
 }
 
-/// Writes a line into fio's log: a client's, if fio is a server.
+/// Writes a line into fio's log, or the client's log if fio is a server.
 pub(crate) fn say(what: impl Display) {
     type LogErr = unsafe extern "C" fn(*const c_char, ...) -> c_int;
     static LOG: OnceLock<Option<LogErr>> = OnceLock::new();

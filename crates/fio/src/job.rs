@@ -1,4 +1,4 @@
-//! A running job: its channel, its buffers, what has ended.
+//! A running job: its channel, its buffers, and the I/Os that have ended.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use meantime_completion::Policy;
 use crate::abi::{FIO_Q_BUSY, FIO_Q_COMPLETED, FIO_Q_QUEUED};
 use crate::slab::Slab;
 
-/// What fio asks for.
+/// The operations that fio requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A read into the buffer.
     Read,
-    /// A write of it.
+    /// A write from the buffer.
     Write,
     /// A flush.
     Flush,
@@ -41,19 +41,19 @@ pub(crate) struct Io {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) id: usize,
-    /// Positive, or 0.
+    /// A positive errno, or 0.
     pub(crate) errno: c_int,
 }
 
-/// What a job asks for.
+/// The settings of a job.
 pub(crate) struct Asks {
-    /// I/Os in flight.
+    /// The number of I/Os in flight.
     pub(crate) depth: usize,
-    /// I/Os by one doorbell.
+    /// The number of I/Os by one doorbell.
     pub(crate) batch: u32,
-    /// Writes end when they survive a loss of power.
+    /// Whether writes end only when they survive a loss of power.
     pub(crate) writes_are_durable: bool,
-    /// A failed flush is to end the job.
+    /// Whether a failed flush is to end the job.
     pub(crate) minds_flushes: bool,
 }
 
@@ -66,19 +66,20 @@ pub(crate) struct Job {
     /// The only I/O in flight, if the job has one at a time.
     single: Option<Ticket>,
     one_by_one: bool,
-    /// How many I/Os go to the device by one doorbell, and how many wait for it.
+    /// The number of I/Os that go to the device by one doorbell, and the number that wait for it.
     batch: u32,
     collected: u32,
     writes_are_durable: bool,
     block_mask: u64,
     block_shift: u32,
     ended: Vec<Ended>,
-    /// What the failed I/Os of `ended` failed of.
+    /// The errors of the failed I/Os in `ended`.
     errors: Vec<(usize, String)>,
-    /// The errno of a flush that failed lately, or 0, if fio does not look at errors of flushes.
+    /// The errno of a flush that failed lately, or 0; used if fio does not look at errors of
+    /// flushes.
     flush_failed: c_int,
     minds_flushes: bool,
-    /// Whether it was said why an I/O was refused, which fio does not say.
+    /// Whether the log has the reason of a refused I/O, which fio does not report.
     has_refused: bool,
 }
 
@@ -122,7 +123,7 @@ impl Job {
         &self.device
     }
 
-    /// Starts `io`. Returns what `queue` does, and the errno of what ended at once.
+    /// Starts `io`. Returns the value for `queue`, and the errno of an I/O that ended at once.
     #[inline(always)]
     pub(crate) fn start(&mut self, io: Io) -> (c_int, c_int) {
         if io.offset & self.block_mask != 0 {
@@ -168,7 +169,8 @@ impl Job {
     }
 
     /// Takes from `min` to `max` I/Os that have ended, and waits for the first of them if need be.
-    /// `resolve` has the buffer's number of an `io_u`. Returns their number or a negative errno.
+    /// `resolve` returns the buffer's number of an `io_u`. Returns their number or a negative
+    /// errno.
     #[inline(always)]
     pub(crate) fn reap(
         &mut self,
@@ -234,13 +236,13 @@ impl Job {
         self.flush_failed
     }
 
-    /// The `n`th of what [`reap`](Self::reap) took.
+    /// The `n`th of the I/Os that [`reap`](Self::reap) took.
     #[inline(always)]
     pub(crate) fn ended(&self, n: usize) -> Option<Ended> {
         self.ended.get(n).copied()
     }
 
-    /// What the I/O failed of.
+    /// The text of the I/O's error.
     pub(crate) fn details(&mut self, id: usize) -> Option<String> {
         let at = self.errors.iter().position(|(of, _)| *of == id)?;
         Some(self.errors.swap_remove(at).1)

@@ -12,9 +12,9 @@
 //!   copied. A job is a thread of fio's.
 //!
 //! # What it promises
-//! - It needs nothing of fio's but the program. It finds fio's version and what it calls among the
-//!   program's symbols, and has for each version a table of offsets (`abi`), which is compared with
-//!   fio's own table of options. Another version is refused.
+//! - It needs nothing of fio's but the program. It finds fio's version, and the functions that it
+//!   calls, among the program's symbols. For each version it has a table of offsets (`abi`), which
+//!   it compares with fio's own table of options. It refuses other versions.
 //! - Between `queue` and `getevents` under `poll` it adds no allocation, lock or system call.
 //! - A panic ends in the hook (`hooks`), and with it the job: its channel is neither used nor
 //!   dropped, because the device may still write to its buffers.
@@ -42,7 +42,7 @@ use std::panic::catch_unwind;
 
 use abi::{Fio3_33, Fio3_41, Ptr, Version};
 
-/// A version of fio, and what makes its engine.
+/// A version of fio, and the function that makes its engine.
 type Known = (&'static str, fn() -> Result<Ptr, String>);
 
 const VERSIONS: [Known; 2] = [
@@ -50,11 +50,11 @@ const VERSIONS: [Known; 2] = [
     (Fio3_41::ABI.version, hooks::engine::<Fio3_41>),
 ];
 
-/// What fio looks for in an engine that is loaded from a file. `place` stays as it is if this is
-/// not a fio that the engine knows.
+/// The symbol that fio looks up in an engine that is loaded from a file. `place` stays unchanged if
+/// the engine does not know this fio.
 ///
 /// # Safety
-/// `place` points to a pointer. Threads of a program do not call it at the same time.
+/// `place` points to a pointer. No two threads of a program call it at the same time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(place: *mut Ptr) {
     let _ = catch_unwind(|| {

@@ -1,4 +1,4 @@
-//! The engine's own options, in fio's way.
+//! The engine's own options, in fio's format.
 
 #![expect(unsafe_code)]
 
@@ -7,7 +7,7 @@ use std::mem::offset_of;
 
 use crate::abi::{Ptr, Version};
 
-/// What fio fills for each job. fio takes an option at offset 0 for none.
+/// The values that fio fills in for each job. fio treats offset 0 as no option.
 #[repr(C)]
 pub(crate) struct Options {
     pad: *mut c_void,
@@ -28,10 +28,11 @@ const OPTIONS: [(&CStr, usize, &CStr); 2] = [
     ),
 ];
 
-/// fio's table of them, which is never freed.
+/// The table of these options for fio, which is never freed.
 pub(crate) fn table<V: Version>() -> Ptr {
     let abi = V::ABI;
-    // Of words, for the alignment. The last option is zero, which ends them.
+    // The table consists of words, for the alignment. The last option is zero, which ends the
+    // table.
     let words = (OPTIONS.len() + 1) * abi.option_bytes.div_ceil(8);
     let table: Ptr = Box::leak(vec![0u64; words].into_boxed_slice()).as_mut_ptr().cast();
     for (index, (name, offset, help)) in OPTIONS.into_iter().enumerate() {
@@ -51,7 +52,7 @@ pub(crate) fn table<V: Version>() -> Ptr {
 }
 
 impl Options {
-    /// These values.
+    /// Options with these values.
     #[cfg(test)]
     pub(crate) fn with(device: &'static CStr, completion: &'static CStr) -> Self {
         let (device, completion) = (device.as_ptr(), completion.as_ptr());

@@ -19,16 +19,17 @@ const PAGE: usize = 4096;
 /// other memory, and each I/O is moved into its buffer when it is first sent.
 #[derive(Default)]
 pub(crate) struct Slab {
-    /// `None`: with the device; or lost, because a device that is gone may still write to it.
+    /// `None` while the buffer is with the device, or if it is lost because a device that is gone
+    /// may still write to it.
     bufs: Vec<Option<DmaBuf>>,
-    /// Bytes of an I/O at most.
+    /// The most bytes of an I/O.
     most: usize,
     memory: Option<Memory>,
 }
 
 impl Slab {
-    /// `count` buffers for I/Os of up to `most` bytes. fio wants `total` bytes in one piece, and
-    /// its I/Os begin every `most` bytes from there on, if they are not `shifted`.
+    /// Makes `count` buffers for I/Os of up to `most` bytes. fio wants `total` bytes in one piece,
+    /// and its I/Os begin every `most` bytes from there on, unless they are `shifted`.
     pub(crate) fn new(
         device: &Device,
         count: usize,
@@ -49,7 +50,7 @@ impl Slab {
         Ok(Self { bufs, most, memory: Some(memory) })
     }
 
-    /// Where fio's piece begins, at a page.
+    /// The address where fio's piece begins, at a page.
     pub(crate) fn start(&self) -> Ptr {
         match &self.memory {
             Some(memory) => memory.ptr.as_ptr().cast(),
@@ -57,7 +58,7 @@ impl Slab {
         }
     }
 
-    /// Where buffer `index` begins; NULL if it is not here.
+    /// The address where buffer `index` begins; NULL if it is not here.
     #[inline(always)]
     pub(crate) fn address(&self, index: usize) -> Ptr {
         match self.bufs.get(index) {
@@ -69,7 +70,8 @@ impl Slab {
     /// Copies what fio has at `from` for I/O `index` into its buffer. Returns the buffer's address.
     ///
     /// # Safety
-    /// `from` is where fio has this I/O, with as many bytes as the largest of its I/Os.
+    /// `from` is the address of this I/O in fio's memory, with as many bytes as the largest of its
+    /// I/Os.
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn adopt(&mut self, index: usize, from: Ptr) -> Option<Ptr> {
@@ -92,7 +94,7 @@ impl Slab {
         Some(buf)
     }
 
-    /// Puts it back.
+    /// Puts buffer `index` back.
     #[inline(always)]
     pub(crate) fn put(&mut self, index: usize, buf: DmaBuf) {
         if let Some(place) = self.bufs.get_mut(index) {
@@ -105,7 +107,7 @@ impl Slab {
         matches!(self.bufs.get(index), Some(None))
     }
 
-    /// Why [`take`](Self::take) found none.
+    /// The reason why [`take`](Self::take) found no buffer.
     pub(crate) fn missing(&self, index: usize, bytes: u64) -> String {
         if self.was_lost(index) {
             return "the device is gone, and may still write to this buffer".to_owned();
@@ -114,7 +116,7 @@ impl Slab {
     }
 }
 
-/// Memory for fio alone, zeroed.
+/// Zeroed memory for fio alone.
 struct Memory {
     ptr: NonNull<u8>,
     layout: Layout,

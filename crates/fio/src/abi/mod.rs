@@ -1,8 +1,8 @@
-//! Where fio has what the engine uses, for each version of fio.
+//! The offsets of the members of fio's structures that the engine uses, for each version of fio.
 //!
 //! fio has no stable interface for engines, and distributions ship no headers. So no structure of
-//! fio's is declared here: the table says at which offset a member is. scripts/fio-offsets.sh
-//! measures it against fio's headers.
+//! fio's is declared here: a table has the offset of each member. scripts/fio-offsets.sh measures
+//! it against fio's headers.
 
 #![expect(unsafe_code)]
 
@@ -22,7 +22,7 @@ pub(crate) struct Field<T> {
     kind: PhantomData<fn() -> T>,
 }
 
-// Not derived, which would ask the same of `T`.
+// This is not derived, which would require the same of `T`.
 impl<T> Clone for Field<T> {
     fn clone(&self) -> Self {
         *self
@@ -31,7 +31,7 @@ impl<T> Clone for Field<T> {
 impl<T> Copy for Field<T> {}
 
 impl<T: Copy> Field<T> {
-    /// The member at that offset.
+    /// The member at `offset`.
     const fn at(offset: usize) -> Self {
         assert!(offset.is_multiple_of(align_of::<T>()));
         Self { offset, kind: PhantomData }
@@ -42,20 +42,21 @@ impl<T: Copy> Field<T> {
         self.offset
     }
 
-    /// Reads it.
+    /// Reads the member.
     ///
     /// # Safety
-    /// `of` is one of fio's structures with this member, and nobody writes the member meanwhile.
+    /// `of` is one of fio's structures with this member, and no thread writes the member meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn get(self, of: Ptr) -> T {
         // SAFETY: the caller's promise.
         unsafe { of.byte_add(self.offset).cast::<T>().read() }
     }
 
-    /// Writes it.
+    /// Writes the member.
     ///
     /// # Safety
-    /// As [`get`](Self::get), and nobody reads the member meanwhile.
+    /// `of` is one of fio's structures with this member, and no thread reads or writes the member
+    /// meanwhile.
     #[inline(always)]
     pub(crate) unsafe fn set(self, of: Ptr, value: T) {
         // SAFETY: the caller's promise.
@@ -66,9 +67,9 @@ impl<T: Copy> Field<T> {
 /// Declares [`Abi`]: each row has a name, a type, and the values in all versions of fio.
 macro_rules! abi {
     ($($name:ident: $kind:ty = $values:expr,)*) => {
-        /// What a version of fio has where. `ops_` is of `struct ioengine_ops`, `option_` of
-        /// `fio_option`, `td_` of `thread_data`, `o_` of its `thread_options`, though counted from
-        /// `thread_data`, too; `file_` of `fio_file`.
+        /// The offsets in a version of fio. `ops_` stands for `struct ioengine_ops`, `option_` for
+        /// `fio_option`, `td_` for `thread_data`, `o_` for its `thread_options`, though counted
+        /// from `thread_data`, too, and `file_` for `fio_file`.
         pub(crate) struct Abi {
             $(pub(crate) $name: $kind,)*
         }
@@ -88,7 +89,7 @@ pub(crate) trait Version: 'static {
     /// Its column of the table.
     const ABI: Abi;
 
-    /// Whether it does not look at errors of flushes that end later.
+    /// Whether this version ignores errors of flushes that end later.
     const IGNORES_FLUSHES: bool;
 }
 
@@ -115,7 +116,7 @@ pub(crate) const DDIR_SYNC: i32 = 3;
 pub(crate) const DDIR_DATASYNC: i32 = 4;
 pub(crate) const DDIR_SYNC_FILE_RANGE: i32 = 5;
 
-/// Bits of `td_ddir`: the job reads, writes, trims.
+/// Bits of `td_ddir` that say whether the job reads, writes or trims.
 pub(crate) const TD_DDIR: [(i32, usize); 3] = [(1, 0), (2, 1), (8, 2)];
 
 pub(crate) const FIO_Q_COMPLETED: i32 = 0;
