@@ -25,14 +25,14 @@ pub(crate) enum Aim {
     Bytes(usize),
     /// Memory of the program.
     Into(Memory),
-    /// Nowhere: a write of this length.
+    /// Nowhere: the request is a write of this length.
     Written(usize),
-    /// There are none.
+    /// The request has no data.
     Nothing,
 }
 
 impl Aim {
-    /// What the program gets for the request that has ended.
+    /// Returns what the program gets for the request, which has ended.
     pub(crate) fn finish<'py>(
         self,
         py: Python<'py>,
@@ -76,7 +76,7 @@ pub(crate) fn read(
     Ok((Request::read(lba, buf), aim))
 }
 
-/// Prepares a write: the data are copied.
+/// Prepares a write. The data are copied.
 pub(crate) fn write(
     opened: &Opened,
     data: &Bound<'_, PyAny>,
@@ -118,16 +118,17 @@ impl Ticket {
     }
 }
 
-/// The channel, while one thread has it.
+/// The channel, while one thread uses it.
 struct State {
-    /// Of the channel alone: unlike the channel, it waits for a limited time by any policy.
+    /// A group with only this channel. Unlike the channel, it waits for a limited time by any
+    /// policy.
     group: PollGroup<meantime_block::Channel>,
     key: ChannelKey,
-    /// Of each request in flight, or whose result was not taken.
+    /// Where the data go, for each request in flight or whose result was not taken.
     aims: HashMap<u64, Aim>,
     /// Results that were not taken.
     ended: HashMap<u64, Done>,
-    /// Those that `wait_any` has not returned yet, in order.
+    /// The tickets that `wait_any` has not returned yet, in order.
     order: VecDeque<u64>,
     opened: Arc<Owned<Opened>>,
 }
@@ -179,11 +180,11 @@ impl State {
         Ok(())
     }
 
-    /// Waits for any request, at most until `until`.
+    /// Waits for any request, until `until` at the latest.
     fn wait_any(&mut self, until: Option<Instant>) -> PyResult<Option<Ticket>> {
         self.channel().poll();
         loop {
-            // Also what has ended while another request was waited for.
+            // This also takes requests that have ended while another one was waited for.
             self.collect();
             if let Some(id) = self.order.pop_front() {
                 return Ok(Some(Ticket { id }));
@@ -210,7 +211,7 @@ struct Cell {
 impl Close for Cell {
     fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        // A thread that uses it now ends its call first, and then drops it.
+        // A thread that uses the channel now ends its call first, and then drops it.
         drop(self.take());
     }
 }
@@ -242,7 +243,7 @@ impl Cell {
     }
 }
 
-/// One thread's way to a device, with several requests in flight.
+/// One thread's access to a device, with several requests in flight.
 #[pyclass(frozen, weakref, module = "meantime")]
 pub(crate) struct Channel {
     cell: Slot<Arc<Cell>>,
@@ -365,7 +366,7 @@ impl Channel {
 
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Ticket>> {
         self.with(|state| {
-            // That may be the I/O itself: of `kernel:` with `preadv2`.
+            // This may be the I/O itself, for `kernel:` with `preadv2`.
             py.detach(|| state.channel().poll());
             state.collect();
             Ok(state.order.drain(..).map(|id| Ticket { id }).collect())

@@ -27,13 +27,13 @@ pub(crate) trait Close: Send + Sync {
 
 /// An open device. Its channels end before it does.
 pub(crate) struct Opened {
-    /// Channels for synchronous calls that none has now; each call takes one.
+    /// Channels for synchronous calls that no thread uses now; each call takes one.
     idle: Mutex<Vec<Lane>>,
-    /// What was made of the device.
+    /// The objects that were made of the device.
     members: Mutex<Vec<Weak<dyn Close>>>,
     pub(crate) device: BlockDevice,
     pub(crate) policy: Policy,
-    /// Why it is not written.
+    /// Why the device is not written.
     read_only: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Opened {
         members.push(member);
     }
 
-    /// Runs `body` with a channel of its own. Not with the interpreter held.
+    /// Runs `body` with a channel of its own. The interpreter must not be held.
     fn with_lane(&self, body: impl FnOnce(&mut Lane) -> PyResult<()>) -> PyResult<()> {
         let taken = lock(&self.idle).pop();
         let mut lane = match taken {
@@ -247,7 +247,7 @@ impl Device {
         module.getattr("AsyncChannel")?.call1((slf, policy, depth))
     }
 
-    /// What an asynchronous channel is made of.
+    /// Makes the native part of an asynchronous channel.
     #[pyo3(signature = (policy = None, depth = 128))]
     fn _reactor(&self, py: Python<'_>, policy: Option<&str>, depth: u16) -> PyResult<Reactor> {
         let policy = policy.map(self::policy).transpose()?;

@@ -50,7 +50,7 @@ pub(crate) fn misuse(text: impl Into<String>) -> PyErr {
     PyRuntimeError::new_err(text.into())
 }
 
-/// As Python's own files say it.
+/// The exception for a closed object, in the words of Python's own files.
 pub(crate) fn closed(what: &str) -> PyErr {
     wrong(format!("I/O operation on a closed {what}"))
 }

@@ -48,7 +48,7 @@ pub(crate) struct FileSystem {
 }
 
 impl FileSystem {
-    /// Runs `body`, with the interpreter let go of; its error is of `path`.
+    /// Runs `body` with the interpreter released; its error concerns `path`.
     fn at<T: Send>(
         &self,
         py: Python<'_>,
@@ -70,7 +70,7 @@ fn place<'p>(fs: &ExtFileSystem, path: &'p Path) -> Result<(Node, &'p OsStr), Er
 
 /// A new inode of the user that runs this.
 fn new_node(mode: u16) -> NewNode {
-    // SAFETY: these cannot fail.
+    // SAFETY: these calls cannot fail.
     let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
     NewNode { mode, uid, gid, umask: 0 }
 }
@@ -133,7 +133,7 @@ impl FileSystem {
             }
             let (parent, name) = place(fs, &path)?;
             match fs.create(&parent, name, &new_node(0o644)) {
-                // Another thread was quicker, or it is a link to nothing.
+                // Another thread was quicker, or the name is a link to nothing.
                 Err(Error::Exists) if !must_be_new => fs.open_with(&path, &options),
                 node => fs.open_node_with(&node?, &options),
             }
@@ -141,7 +141,7 @@ impl FileSystem {
         Ok(File { file: Slot::new("file", Arc::new(Owned::new(file))), path })
     }
 
-    /// The names in a directory but `.` and `..`, with inode and type as in `st_mode`.
+    /// The names in a directory except `.` and `..`, with inode, and type as in `st_mode`.
     fn names(&self, py: Python<'_>, path: PathBuf) -> PyResult<Vec<(OsString, u32, u32)>> {
         self.at(py, &path, |fs| {
             let mut names = Vec::new();
@@ -216,7 +216,7 @@ impl FileSystem {
         self.at(py, Path::new("/"), ExtFileSystem::sync)
     }
 
-    /// Ends the mount: after that everything is written.
+    /// Ends the mount; everything is then written.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(fs) = self.fs.close() else { return Ok(()) };
         py.detach(|| {
@@ -269,7 +269,7 @@ impl File {
             read = self.with(py, |file| file.read_at(target, offset))?;
             Ok(())
         })?;
-        // Shorter only if the file was cut off meanwhile.
+        // The result is only shorter if the file was truncated meanwhile.
         Ok(if read == length { bytes } else { PyBytes::new(py, &bytes.as_bytes()[..read]) })
     }
 

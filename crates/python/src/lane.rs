@@ -1,4 +1,4 @@
-//! Synchronous transfers: a channel that one thread has for one transfer.
+//! Synchronous transfers: a channel that one thread uses for one transfer.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 
 use crate::error::failed;
 
-/// Data of one request. Transfers of more are several requests, some of which are in flight at the
-/// same time while others are copied.
+/// The data of one request, in bytes. Larger transfers are several requests, some of which are in
+/// flight while others are copied.
 const PIECE: usize = 256 << 10;
 /// Requests of one transfer in flight.
 const WINDOW: usize = 4;
-/// How long a wait goes on without looking for signals (Ctrl-C).
+/// How long a wait goes on without checking for signals (Ctrl-C).
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// What is transferred.
@@ -26,15 +26,15 @@ pub(crate) enum Data<'a> {
 pub(crate) struct Lane {
     channel: Channel,
     spare: Vec<DmaBuf>,
-    /// The number of the next request. What an interrupted transfer has left in flight has a lower
-    /// one than the first of the current transfer.
+    /// The number of the next request. Requests that an interrupted transfer has left in flight
+    /// have a lower number than the first of the current transfer.
     next: u64,
 }
 
-/// Waits for a queued request of `channel` to end. `None` if nothing is in flight.
+/// Waits for a queued request of `channel` to end. Returns `None` if nothing is in flight.
 ///
 /// # Errors
-/// What a signal handler of the program raised. The requests stay in flight.
+/// Returns the exception that a signal handler of the program raised. The requests stay in flight.
 pub(crate) fn wait(channel: &mut Channel) -> PyResult<Option<Done>> {
     loop {
         if let Some(done) = channel.next_done() {
@@ -76,7 +76,7 @@ impl Lane {
         Ok(None)
     }
 
-    /// Does one request without data.
+    /// Executes one request without data.
     pub(crate) fn command(&mut self, request: Request) -> PyResult<()> {
         let first = self.next;
         self.next += 1;
@@ -86,7 +86,7 @@ impl Lane {
     }
 
     /// Transfers `data` from block `lba` on; they are whole blocks. After an error nothing of it is
-    /// in flight, except when a signal ended it.
+    /// in flight, unless a signal ended it.
     pub(crate) fn transfer(&mut self, lba: u64, mut data: Data<'_>) -> PyResult<()> {
         let block_bytes = u64::from(self.channel.info().block_bytes);
         let len = match &data {
@@ -106,7 +106,7 @@ impl Lane {
                 continue;
             }
             let Some(done) = self.ended(first)? else {
-                // Only what an interrupted transfer had left was there.
+                // Only requests that an interrupted transfer had left were in flight.
                 flying = 0;
                 continue;
             };

@@ -6,17 +6,17 @@
 //! [`meantime_ext4`].
 //!
 //! # What it owns
-//! - Each device with its idle channels (`device`), and what was made of it: closing the device
-//!   closes that first.
+//! - Each device with its idle channels (`device`), and the objects that were made of it: closing
+//!   the device closes those first.
 //! - The buffers of all I/O in flight. Data are copied between them and Python's memory, which is
 //!   exported meanwhile (`memory`).
 //! - A thread for each asynchronous channel (`reactor`), which never calls Python.
 //!
 //! # What it promises
-//! - Whatever waits has released the GIL, and holds no lock that is waited for with the GIL held.
-//!   Waits for a device end at Ctrl-C.
+//! - A call that waits has released the GIL, and holds no lock that is waited for with the GIL
+//!   held. Waits for a device end at Ctrl-C.
 //! - A channel is used by one thread at a time; a second one gets a RuntimeError.
-//! - In the child of a fork nothing is used, and nothing of the parent's is closed (`owned`).
+//! - The child of a fork uses nothing, and closes nothing of the parent's (`owned`).
 //! - An error has the errno of the C library and the library's whole text (`error`).
 //!
 //! # Parts, in reading order

@@ -52,7 +52,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.len()) }
     }
 
-    /// For memory of [`writable`](Self::writable) only.
+    /// The bytes for writing. Only for memory of [`writable`](Self::writable).
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.len() == 0 {
             return &mut [];

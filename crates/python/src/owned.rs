@@ -45,7 +45,7 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// A place for a value until it is closed. The lock is held for moments only, never in a wait.
+/// A place for a value until it is closed. The lock is only held for moments, never in a wait.
 pub(crate) struct Slot<T: Send> {
     what: &'static str,
     pid: u32,
@@ -57,7 +57,8 @@ impl<T: Send> Slot<T> {
         Self { what, pid: process::id(), value: Mutex::new(Some(value)) }
     }
 
-    /// Refuses a forked child. Before any lock: another thread of the parent may have held it.
+    /// Refuses a forked child. It must come before any lock: another thread of the parent may have
+    /// held it.
     pub(crate) fn check(&self) -> PyResult<()> {
         if self.pid == process::id() {
             return Ok(());
@@ -73,20 +74,21 @@ impl<T: Send> Slot<T> {
         self.check().is_err() || lock(&self.value).is_none()
     }
 
-    /// Takes the value out. `None` if that was done before, or in a forked child.
+    /// Takes the value out. Returns `None` if that was done before, or in a forked child.
     pub(crate) fn close(&self) -> Option<T> {
         self.check().ok()?;
         lock(&self.value).take()
     }
 }
 
-/// Locks what no panic leaves half changed.
+/// Locks a mutex whose value no panic leaves half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<T: Send> Drop for Slot<T> {
-    /// Python drops an object with the interpreter held, and what is in flight may be waited for.
+    /// Releases the interpreter: Python drops an object with the interpreter held, and the drop may
+    /// wait for what is in flight.
     fn drop(&mut self) {
         let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if value.is_some() {

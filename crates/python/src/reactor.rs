@@ -1,9 +1,9 @@
 //! The thread of an asynchronous channel.
 //!
-//! Requests go to it by a queue and a waker; results come back in a list, and an eventfd that the
-//! program's event loop watches says that there are some. The thread has the channel, waits by its
-//! policy, and never calls Python: so it neither needs the interpreter nor delays its end. One
-//! signal stands for all results that are there by the time the loop looks.
+//! A queue and a waker hand requests to the thread. Results come back in a list, and an eventfd
+//! that the program's event loop watches says that there are some. The thread owns the channel,
+//! waits by its policy, and never calls Python: so it neither needs the interpreter nor delays its
+//! end. One signal stands for all results that are there by the time the loop looks.
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::AsRawFd as _;
@@ -30,10 +30,10 @@ type Ended = Result<Done, (u64, SubmitError)>;
 /// The number of a request, and its value or exception.
 type Taken<'py> = (u64, Option<Bound<'py, PyAny>>, Option<PyErr>);
 
-/// Results in one turn of the thread.
+/// The most results in one turn of the thread.
 const MANY: usize = 256;
 
-/// What both sides have.
+/// The state that both sides share.
 struct Shared {
     inbox: Mutex<Inbox>,
     outbox: Mutex<Outbox>,
@@ -44,18 +44,18 @@ struct Shared {
 #[derive(Default)]
 struct Inbox {
     requests: VecDeque<Request>,
-    /// The thread ends when all is done.
+    /// Whether the thread is to end when all is done.
     stop: bool,
 }
 
 #[derive(Default)]
 struct Outbox {
     ended: Vec<Ended>,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     is_over: bool,
 }
 
-/// Says that the thread has ended, however it did.
+/// Notes that the thread has ended, however it did.
 struct Over(Arc<Shared>);
 
 impl Drop for Over {
@@ -65,7 +65,7 @@ impl Drop for Over {
     }
 }
 
-/// The thread.
+/// The function of the thread.
 fn run(shared: Arc<Shared>, mut group: PollGroup<meantime_block::Channel>) {
     let over = Over(shared);
     let shared = &over.0;
@@ -121,7 +121,7 @@ fn run(shared: Arc<Shared>, mut group: PollGroup<meantime_block::Channel>) {
     }
 }
 
-/// What the event loop's side has.
+/// The state of the event loop's side.
 struct State {
     shared: Arc<Shared>,
     waker: GroupWaker,
@@ -153,9 +153,10 @@ impl Close for Cell {
 #[pyclass(frozen, weakref, module = "meantime._meantime")]
 pub(crate) struct Reactor {
     cell: Slot<Arc<Cell>>,
-    /// Stays when the device is closed: what was in flight has ended then, and can be taken.
+    /// Stays when the device is closed: requests that were in flight have ended then, and can be
+    /// taken.
     shared: Arc<Shared>,
-    /// Of each request whose result was not taken.
+    /// Where the data go, for each request whose result was not taken.
     aims: Mutex<HashMap<u64, Aim>>,
     policy: Policy,
 }
@@ -258,7 +259,7 @@ impl Reactor {
         Ok(ended.into_iter().map(result).collect())
     }
 
-    /// The result of a request is not wanted any more: memory that it would go to stays as it is.
+    /// Drops interest in the result of a request: memory that it would go to stays as it is.
     fn forget(&self, number: u64) {
         lock(&self.aims).remove(&number);
     }
@@ -269,7 +270,7 @@ impl Reactor {
         lock(&self.shared.outbox).is_over
     }
 
-    /// Waits for what is in flight, and ends the thread. Results are dropped.
+    /// Waits for the requests in flight, and ends the thread. Results are dropped.
     fn close(&self, py: Python<'_>) {
         if let Some(cell) = self.cell.close() {
             py.detach(move || cell.close());
