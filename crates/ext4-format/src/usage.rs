@@ -82,8 +82,9 @@ impl<S: Source> Volume<S> {
     /// Returns the result of `statfs`.
     ///
     /// # Errors
-    /// [`Defect::GroupChecksum`] or [`Defect::GroupPointer`]; damage of the journal's inode, whose
-    /// size is not counted; or an error of the source.
+    /// Fails for a group descriptor with a wrong checksum or pointer
+    /// ([`Defect`](crate::Defect)), for damage of the journal's inode, whose size is not counted,
+    /// and if the source fails.
     pub fn usage(&self) -> Result<Usage> {
         let superblock = self.superblock();
         let bigalloc = superblock.features.has_ro_compat(ro_compat::BIGALLOC);
