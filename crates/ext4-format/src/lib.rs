@@ -60,7 +60,7 @@ pub(crate) mod htree;
 mod inline;
 pub mod inode;
 pub mod journal;
-pub mod list;
+mod list;
 mod mapping;
 mod metadata;
 pub mod mkfs;

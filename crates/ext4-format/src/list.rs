@@ -21,12 +21,6 @@ const END: u64 = i64::MAX as u64;
 /// Cookies from here on are hashes; lower ones are bytes of a directory.
 const HASHES: u64 = 1 << 32;
 
-/// Returns whether `cookie` is a byte of a directory of `bytes` bytes that is listed block by
-/// block, and lies behind them. Hashes come in an order of their own.
-pub fn is_behind(cookie: u64, bytes: u64) -> bool {
-    (bytes..HASHES).contains(&cookie)
-}
-
 /// Returns the cookie of a hash and a minor hash (`hash2pos`).
 fn place((hash, minor): (u32, u32)) -> u64 {
     u64::from(hash >> 1) << 32 | u64::from(minor)
@@ -53,19 +47,20 @@ impl<S: Source> Volume<S> {
     /// name that exists throughout is returned exactly once, whatever is added, removed and renamed
     /// meanwhile. Names with the same full hash share a position, and their cookies, except for the
     /// last one's, lead back to the first of them. `.` and `..` come first. Any other directory is
-    /// read block by block, as by [`entries`](Self::entries), and so is one with a malformed index.
+    /// read block by block, as by [`entries`](Self::entries), and so is one with a malformed index;
+    /// its names behind the first `bytes` bytes are left out.
     ///
     /// # Errors
     /// [`Error::NotDirectory`](crate::Error::NotDirectory); damage, or an error of the source.
     /// [`Defect::HashTree`](crate::Defect::HashTree) if the index is valid at the start but leads
     /// nowhere later, or to names that belong elsewhere.
-    pub fn list(&self, dir: &Inode, cookie: u64) -> Result<Vec<DirectoryEntry>> {
+    pub fn list(&self, dir: &Inode, cookie: u64, bytes: u64) -> Result<Vec<DirectoryEntry>> {
         let dir = Directory::open(self, dir)?;
         let changed = self.replayed().names(dir.inode.ino());
         let mut from = cookie;
         while from < END {
             let Some(Stretch { kind, mut names, end }) = dir.stretch(from)? else {
-                return self.entries(dir.inode, from);
+                return if from < bytes { self.entries(dir.inode, from) } else { Ok(Vec::new()) };
             };
             if let Some(changed) = changed {
                 names.retain(|entry| !changed.contains_key(&entry.name));

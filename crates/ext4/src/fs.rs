@@ -23,7 +23,6 @@ use super::options::{MountOptions, OpenOptions};
 use meantime_block::{BlockDevice, Device, in_use};
 use meantime_ext4_format::check;
 use meantime_ext4_format::dirent::NAME_BYTES_MAX;
-use meantime_ext4_format::list::is_behind;
 use meantime_ext4_format::{
     Attribute, DirectoryEntry, OpenFailure, ROOT_INO, Volume, VolumeOptions, journal,
 };
@@ -87,11 +86,10 @@ impl Iterator for ReadDir {
             let Node { mount, inode } = &self.node;
             if cookie == 0 {
                 self.bytes = self.node.metadata().size;
-            } else if is_behind(cookie, self.bytes) {
-                return None;
             }
             self.version = inode.version();
-            let entries = inode.consistent(&mount.volume, |inode| mount.volume.list(inode, cookie));
+            let (volume, bytes) = (&mount.volume, self.bytes);
+            let entries = inode.consistent(volume, |inode| volume.list(inode, cookie, bytes));
             match entries {
                 Ok(entries) => {
                     // Cookies grow, so the listing ends.

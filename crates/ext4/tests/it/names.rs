@@ -99,7 +99,7 @@ fn ask(volume: &Volume<image::Image>, ino: u32) {
     }
     cookie = 0;
     while let Ok(Some(last)) =
-        volume.list(&inode, cookie).map(|some| some.last().map(|last| last.cookie))
+        volume.list(&inode, cookie, u64::MAX).map(|some| some.last().map(|last| last.cookie))
     {
         assert!(last > cookie);
         cookie = last;

@@ -162,7 +162,7 @@ impl<'a> Walker<'a> {
         }
         // In hash order: it ends, however the index is formed.
         let (mut cookie, mut listed) = (0, 0);
-        while let Some(some) = self.ask(false, |volume| volume.list(inode, cookie)) {
+        while let Some(some) = self.ask(false, |volume| volume.list(inode, cookie, u64::MAX)) {
             assert!(some.is_sorted_by_key(|entry| entry.cookie), "cookies fall: {some:?}");
             let Some(last) = some.last() else { break };
             assert!(last.cookie > cookie, "a place twice: {last:?}");
