@@ -324,9 +324,11 @@ impl Server {
 
 /// Returns the mode of a file that loses its set-user and set-group bits because of `killer`, if it
 /// differs from the result of [`SetMetadata::drop_privileges`]. That keeps a set-group bit without
-/// group execution, which ext4 clears unless the caller is in the group. FUSE does not send
-/// supplementary groups, so a caller that is a member only by one of these does not count as one.
+/// group execution, which ext4 clears unless the caller is in the group or root (CAP_FSETID). FUSE
+/// sends neither supplementary groups nor capabilities: a caller that is a member, or capable, only
+/// by these does not count as such.
 pub(super) fn mode_without_ids(killer: &InHeader, of: &Metadata) -> Option<u16> {
     let is_kept = of.mode & (SET_GID | GROUP_RUNS) == SET_GID;
-    (is_kept && killer.gid != of.gid).then_some(of.mode & 0o7777 & !SET_IDS)
+    let may_keep = killer.uid == 0 || killer.gid == of.gid;
+    (is_kept && !may_keep).then_some(of.mode & 0o7777 & !SET_IDS)
 }

@@ -100,6 +100,8 @@ fn set_user_bits_go_when_somebody_else_writes(way: Way) {
     assert_eq!(served.sh("stat -c %a program"), "777");
     served.sh("chmod 2666 program; chown 2 program; echo z >> program");
     assert_eq!(served.sh("stat -c %a program"), "2666", "root's without group execution, too");
+    served.sh("chgrp 12 program; chmod 6666 program; chown 3 program");
+    assert_eq!(served.sh("stat -c %a program"), "2666", "also of a group that root is not in");
     served.used(|dir| {
         // `struct vfs_cap_data`, version 2: all bits are clear except the version.
         let mut capability = [0; 20];
