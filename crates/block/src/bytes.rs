@@ -8,16 +8,25 @@ use super::error::{RequestError, SubmitError};
 /// The most bytes in a request: enough for the full rate of a device, and a small part of a heap.
 const CHUNK_BYTES: u64 = 1 << 20;
 
-/// Checks that the range is on the device. Returns its end.
-fn end_of(offset: u64, bytes: usize, size: u64) -> Result<u64, SubmitError> {
-    let end = offset.checked_add(bytes as u64).filter(|end| *end <= size);
-    end.ok_or(SubmitError::BeyondEnd { offset, bytes, size })
-}
-
-/// A buffer for the blocks from `first` to `end`, or for the largest piece of them.
-fn buffer<C: BlockChannel + ?Sized>(channel: &C, bytes: u64) -> Result<DmaBuf, RequestError> {
-    let alloc = channel.alloc(bytes.min(CHUNK_BYTES) as usize);
-    alloc.map_err(|error| RequestError::Memory(error.to_string()))
+/// The first block of `bytes` bytes from `offset` on, and a buffer for the largest chunk of them.
+/// `None` if there are no bytes.
+fn begin<C: BlockChannel + ?Sized>(
+    channel: &C,
+    bytes: usize,
+    offset: u64,
+) -> Result<Option<(u64, DmaBuf)>, RequestError> {
+    let (block_bytes, size) = (u64::from(channel.info().block_bytes), channel.info().blocks);
+    let lba = offset / block_bytes;
+    let blocks = (offset % block_bytes + bytes as u64).div_ceil(block_bytes);
+    if blocks > size || lba > size - blocks {
+        return Err(SubmitError::OutOfRange { lba, blocks, size }.into());
+    }
+    if bytes == 0 {
+        return Ok(None);
+    }
+    let alloc = channel.alloc((blocks * block_bytes).min(CHUNK_BYTES) as usize);
+    let buf = alloc.map_err(|error| RequestError::Memory(error.to_string()))?;
+    Ok(Some((lba, buf)))
 }
 
 /// See [`BlockChannel::read_at`].
@@ -26,24 +35,18 @@ pub(super) fn read_at<C: BlockChannel + ?Sized>(
     data: &mut [u8],
     offset: u64,
 ) -> Result<(), RequestError> {
-    let info = channel.info();
-    let block_bytes = u64::from(info.block_bytes);
-    let end = end_of(offset, data.len(), info.bytes())?;
-    if data.is_empty() {
-        return Ok(());
-    }
-    let mut first = offset - offset % block_bytes;
-    let mut buf = buffer(channel, end.next_multiple_of(block_bytes) - first)?;
-    let mut filled = 0;
-    while filled < data.len() {
-        let left = end.next_multiple_of(block_bytes) - first;
-        buf.set_len(left.min(CHUNK_BYTES) as usize);
-        buf = channel.read(first / block_bytes, buf)?;
-        let skipped = (offset + filled as u64 - first) as usize;
-        let bytes = (buf.len() - skipped).min(data.len() - filled);
-        data[filled..filled + bytes].copy_from_slice(&buf[skipped..skipped + bytes]);
-        filled += bytes;
-        first += buf.len() as u64;
+    let Some((mut lba, mut buf)) = begin(channel, data.len(), offset)? else { return Ok(()) };
+    let block_bytes = channel.info().block_bytes as usize;
+    // Of the first block, and of no other, a part may be left out.
+    let mut skipped = (offset % block_bytes as u64) as usize;
+    let mut left = data;
+    while !left.is_empty() {
+        buf.set_len((skipped + left.len()).next_multiple_of(block_bytes).min(CHUNK_BYTES as usize));
+        buf = channel.read(lba, buf)?;
+        let (now, later) = left.split_at_mut(left.len().min(buf.len() - skipped));
+        now.copy_from_slice(&buf[skipped..skipped + now.len()]);
+        lba += (buf.len() / block_bytes) as u64;
+        (skipped, left) = (0, later);
     }
     Ok(())
 }
@@ -54,23 +57,16 @@ pub(super) fn write_at<C: BlockChannel + ?Sized>(
     data: &[u8],
     offset: u64,
 ) -> Result<(), RequestError> {
-    let info = channel.info();
-    let block_bytes = info.block_bytes;
-    let bytes = data.len();
-    end_of(offset, bytes, info.bytes())?;
+    let (bytes, block_bytes) = (data.len(), channel.info().block_bytes);
     if !offset.is_multiple_of(block_bytes.into()) || !bytes.is_multiple_of(block_bytes as usize) {
         return Err(SubmitError::Unaligned { offset, bytes, block_bytes }.into());
     }
-    if data.is_empty() {
-        return Ok(());
-    }
-    let mut buf = buffer(channel, bytes as u64)?;
-    let mut lba = offset / u64::from(block_bytes);
-    for piece in data.chunks(CHUNK_BYTES as usize) {
-        buf.set_len(piece.len());
-        buf.copy_from_slice(piece);
+    let Some((mut lba, mut buf)) = begin(channel, bytes, offset)? else { return Ok(()) };
+    for chunk in data.chunks(CHUNK_BYTES as usize) {
+        buf.set_len(chunk.len());
+        buf.copy_from_slice(chunk);
         buf = channel.write(lba, buf)?;
-        lba += piece.len() as u64 / u64::from(block_bytes);
+        lba += chunk.len() as u64 / u64::from(block_bytes);
     }
     Ok(())
 }

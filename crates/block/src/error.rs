@@ -227,17 +227,6 @@ pub enum SubmitError {
         /// Size of the namespace in blocks.
         size: u64,
     },
-    /// The bytes of a [`read_at`](crate::BlockChannel::read_at) or
-    /// [`write_at`](crate::BlockChannel::write_at) reach beyond the end of the device.
-    #[error("{bytes} bytes at offset {offset} reach beyond the device's {size} bytes")]
-    BeyondEnd {
-        /// First byte.
-        offset: u64,
-        /// Number of bytes.
-        bytes: usize,
-        /// Size of the device in bytes.
-        size: u64,
-    },
     /// The bytes of a [`write_at`](crate::BlockChannel::write_at) are not whole blocks.
     #[error(
         "a write of {bytes} bytes at offset {offset} covers blocks in part: both must be multiples \

@@ -18,12 +18,13 @@ pub trait Source {
     ///
     /// # Errors
     /// [`SourceError`] says why the read failed.
-    fn read_table(&self, offset: u64, bytes: usize, _end: u64) -> Result<Arc<[u8]>, SourceError> {
-        self.read(offset, bytes)
+    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
+        Ok(self.read_checked(offset, bytes, end)?.0)
     }
 
-    /// Reads a whole block. Also returns whether its checksum is known to be right, because it was
-    /// changed in memory after a check, and sealed.
+    /// Reads as [`read_table`](Self::read_table) does. Also returns whether this is a whole block
+    /// whose checksum is known to be right, because it was changed in memory after a check, and
+    /// sealed.
     ///
     /// # Errors
     /// [`SourceError`] says why the read failed.
@@ -31,19 +32,15 @@ pub trait Source {
         &self,
         offset: u64,
         bytes: usize,
-        end: u64,
+        _end: u64,
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
-        Ok((self.read_table(offset, bytes, end)?, false))
+        Ok((self.read(offset, bytes)?, false))
     }
 }
 
 impl<P: Deref<Target: Source>> Source for P {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         (**self).read(offset, bytes)
-    }
-
-    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        (**self).read_table(offset, bytes, end)
     }
 
     fn read_checked(

@@ -87,11 +87,6 @@ impl KernelDevice {
         self.shared.file.has_holes(offset_bytes, bytes)
     }
 
-    /// Whether the device takes NVMe commands, so that the kernel's block layer is not in between.
-    pub fn is_passthrough(&self) -> bool {
-        self.shared.file.namespace.is_some()
-    }
-
     /// Whether opening it created the file.
     pub fn was_created(&self) -> bool {
         self.shared.file.was_created()

@@ -52,7 +52,7 @@ fn bytes_that_cannot_be_written_are_refused_and_nothing_is() {
         for error in [channel.write_at(&data, offset), channel.read_at(&mut data, offset)] {
             let error = error.expect_err("beyond the end");
             assert!(
-                matches!(error, RequestError::Rejected(SubmitError::BeyondEnd { .. })),
+                matches!(error, RequestError::Rejected(SubmitError::OutOfRange { .. })),
                 "{bytes} at {offset}: {error}"
             );
         }

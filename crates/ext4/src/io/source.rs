@@ -268,9 +268,6 @@ impl Reader<'_> {
     ) -> Result<Arc<[u8]>, SourceError> {
         let block_bytes = 1usize << block_bits;
         let at = (offset as usize) & (block_bytes - 1);
-        if at == 0 && bytes == block_bytes {
-            return Ok(self.read_block(offset >> block_bits, block_bytes, end)?.0);
-        }
         let last = (offset + bytes.max(1) as u64 - 1) >> block_bits;
         let mut all = Vec::with_capacity((bytes + at).next_multiple_of(block_bytes));
         for block in offset >> block_bits..=last {
@@ -285,28 +282,21 @@ impl Source for Reader<'_> {
         self.read_table(offset, bytes, 0)
     }
 
-    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        self.check_range(offset, bytes)?;
-        match self.inner.block_bits.get() {
-            Some(block_bits) if self.inner.newest.is_active() => {
-                self.read_newest(offset, bytes, end, *block_bits)
-            }
-            _ => self.read_device(offset, bytes, end, None),
-        }
-    }
-
     fn read_checked(
         &self,
         offset: u64,
         bytes: usize,
         end: u64,
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
+        self.check_range(offset, bytes)?;
         match self.inner.block_bits.get() {
             Some(bits) if bytes == 1 << bits && offset & (bytes as u64 - 1) == 0 => {
-                self.check_range(offset, bytes)?;
                 self.read_block(offset >> bits, bytes, end)
             }
-            _ => Ok((self.read_table(offset, bytes, end)?, false)),
+            Some(bits) if self.inner.newest.is_active() => {
+                Ok((self.read_newest(offset, bytes, end, *bits)?, false))
+            }
+            _ => Ok((self.read_device(offset, bytes, end, None)?, false)),
         }
     }
 }
@@ -314,10 +304,6 @@ impl Source for Reader<'_> {
 impl Source for DeviceSource {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         self.reader(None).read(offset, bytes)
-    }
-
-    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        self.reader(None).read_table(offset, bytes, end)
     }
 
     fn read_checked(
@@ -347,10 +333,6 @@ impl InMemory<'_> {
 impl Source for InMemory<'_> {
     fn read(&self, offset: u64, bytes: usize) -> Result<Arc<[u8]>, SourceError> {
         self.source.reader(Some(&self.missing)).read(offset, bytes)
-    }
-
-    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        self.source.reader(Some(&self.missing)).read_table(offset, bytes, end)
     }
 
     fn read_checked(

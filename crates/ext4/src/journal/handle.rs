@@ -301,30 +301,21 @@ impl Source for Handle<'_> {
         self.read_table(offset, bytes, 0)
     }
 
-    fn read_table(&self, offset: u64, bytes: usize, end: u64) -> Result<Arc<[u8]>, SourceError> {
-        let block_bytes = self.volume.block_bytes() as u64;
-        let (block, at) = (offset / block_bytes, (offset % block_bytes) as usize);
-        let Some(changed) = self.changes.blocks.get(&block) else {
-            return self.base.read_table(offset, bytes, end);
-        };
-        match changed.get(at..at + bytes) {
-            Some(all) if all.len() == changed.len() => Ok(Arc::clone(changed)),
-            Some(part) => Ok(part.into()),
-            None => self.base.read(offset, bytes),
-        }
-    }
-
     fn read_checked(
         &self,
         offset: u64,
         bytes: usize,
         end: u64,
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
-        let block = offset / self.volume.block_bytes() as u64;
-        match self.changes.blocks.get(&block) {
-            Some(changed) if changed.len() == bytes => Ok((Arc::clone(changed), true)),
-            Some(_) => Ok((self.read_table(offset, bytes, end)?, false)),
-            None => self.base.read_checked(offset, bytes, end),
+        let block_bytes = self.volume.block_bytes() as u64;
+        let (block, at) = (offset / block_bytes, (offset % block_bytes) as usize);
+        let Some(changed) = self.changes.blocks.get(&block) else {
+            return self.base.read_checked(offset, bytes, end);
+        };
+        match changed.get(at..at + bytes) {
+            Some(all) if all.len() == changed.len() => Ok((Arc::clone(changed), true)),
+            Some(part) => Ok((part.into(), false)),
+            None => Ok((self.base.read(offset, bytes)?, false)),
         }
     }
 }
