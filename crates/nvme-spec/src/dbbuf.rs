@@ -32,7 +32,6 @@ pub const fn queues_per_page(dstrd: u8) -> u16 {
 /// to `new` (1.4 §7.13). It must if the shadow doorbell moved past `event_index`, the last value
 /// that the register need not announce. Values count modulo 2^16: if a controller that polls leaves
 /// FFFFh there, the register announces only the doorbell's return to the start of its queue.
-/// announces only the doorbell's return to the start of its queue.
 ///
 /// The caller has stored `new` and then made a full fence before it loads `event_index`; the
 /// controller stores the event index, makes a full fence, and then loads the shadow doorbell once

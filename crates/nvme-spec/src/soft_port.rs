@@ -2,7 +2,6 @@
 //! instead of a PCIe link.
 //!
 //! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
-//! It carries exactly what a PCIe function offers: registers, doorbells, DMA mappings and interrupt
 //! vectors. Registers are accessed by calls, because they are slow on real hardware too. Doorbells
 //! are shared memory, each in a cache line of its own. ARCHITECTURE.md, "Parking", explains the
 //! protocol that wakes an SSD's thread which has parked; `crates/ssd/tests/loom_parking.rs` checks

@@ -58,7 +58,6 @@ impl AdminQueue {
     /// Sends `sqe` and waits for its completion. Returns CDW0 of the completion. Repeats the
     /// command a few times if the controller's status says that it was not executed and may be
     /// repeated.
-    /// repeated.
     ///
     /// `data` is lent to the device. If the command is not answered in time, the buffer stays with
     /// it until the controller is reset, and is not returned to the caller.

@@ -6,26 +6,25 @@
 //!
 //! | status | why |
 //! |---|---|
-//! | Data Transfer Error, Transient Transport Error | an error on the way; the same command with
-//! the same memory may get through |
+//! | Data Transfer Error, Transient Transport Error | an error on the way, which may not recur |
 //! | Internal Error | the controller's own fault; DNR says whether it persists |
-//! | Command Interrupted | meant to be repeated: the controller had more urgent work (1.4 §4.6.1.2.1) |
-//! | Commands Aborted due to Power Loss Notification | the power may return; if not, the controller
-//! goes |
+//! | Command Interrupted | meant to be repeated: other work was more urgent (1.4 §4.6.1.2.1) |
+//! | Commands Aborted due to Power Loss Notification | the power may return |
 //! | Namespace Not Ready | DNR says whether it becomes ready |
-//! | Internal Path Error, Asymmetric Access Transition, Controller Pathing Error | the path, not the command |
-//! | Command Aborted due to SQ Deletion | our recovery deleted the queue, and stages its commands in the new one |
-//! | Command Abort Requested | our recovery aborted it after its deadline: it is repeated like a lost command |
+//! | Internal Path Error, Controller Pathing Error | the path failed, not the command |
+//! | Asymmetric Access Transition | the path failed, not the command |
+//! | Command Aborted due to SQ Deletion | our recovery deleted the queue; the new one gets it |
+//! | Command Abort Requested | our recovery aborted the overdue command |
 //!
 //! These are not repeated, whatever DNR says:
 //!
 //! | status | why |
 //! |---|---|
-//! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has already retried internally; another try costs wear and time |
-//! | errors in the command (opcode, field, CID, LBA, PRP, SGL) | the same command would fail again
-//! |
+//! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has retried internally |
+//! | errors in the command (opcode, field, CID, LBA, PRP, SGL) | it would fail again |
 //! | Format or Sanitize In Progress | lasts for minutes; the caller should know |
-//! | Reservation Conflict, Write Protected, Access Denied, Compare Failure | an answer, not an accident |
+//! | Reservation Conflict, Access Denied, Compare Failure | an answer, not an accident |
+//! | Write Protected | an answer, not an accident |
 //! | reserved and vendor specific ones | no specification says that a retry helps |
 //!
 //! All tries that the device has answered share one deadline; a pause that would end after it is

@@ -6,7 +6,6 @@
 //! maps to what the kernel offers: `interrupt` is its default, `poll` its IOPOLL, `hybrid-min` its
 //! HYBRID_IOPOLL. `adaptive` chooses between the first two for each transfer, where both are
 //! available. Any other policy is an error with the reason.
-//! reason.
 
 mod channel;
 mod file;

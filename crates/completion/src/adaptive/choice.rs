@@ -14,7 +14,6 @@
 //! known. What an interrupt takes is *measured* if the interrupt is used for long enough, and then
 //! replaces the expectation. Either measurement may be accidental, or become outdated, so it is
 //! forgotten after a while, which is longer each time.
-//! each time.
 
 use super::super::telemetry::QueueFigures;
 use super::Outlook;

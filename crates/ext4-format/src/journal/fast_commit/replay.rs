@@ -1,7 +1,7 @@
 //! Replays fast commits in memory (`ext4_fc_replay`), which results in the final state of inodes,
 //! file blocks and directory names. A read-only mount keeps inodes as new contents of inode table
 //! blocks, and the rest in memory, since nothing is allocated for it. A writable mount writes all
-//! of it to the disk (`change::fast_commits`).
+//! of it to the disk (`ops/fast_commits.rs` of the crate `ext4`).
 //!
 //! The replay does not follow the kernel where the kernel's loses information: times and link
 //! counts of directories (which the kernel sets to the time of the replay, and to one), and the
