@@ -167,7 +167,7 @@ impl IoQueue {
     /// [`IoQueue::check`] tries to register it.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
-        self.controller.epoch() == self.pair.ring().gate()
+        self.controller.epoch() == self.pair.ring().open_epoch()
     }
 
     /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. If there is

@@ -40,7 +40,7 @@ pub(crate) struct Ring {
     /// Whether a core other than this one reads the entries ([`hand_over`]).
     hands_over: bool,
     /// The epoch of the controller for which commands may be staged. See [`Ring::close`].
-    gate: u32,
+    open_epoch: u32,
     /// Number of wraps of the completion ring.
     rounds: u32,
     /// Whether the controller no longer knows the queue. Its doorbells must then not be written.
@@ -95,7 +95,7 @@ impl Ring {
             report_batches,
             phase: true,
             hands_over: false,
-            gate: CLOSED,
+            open_epoch: CLOSED,
             rounds: 0,
             muted: false,
             tail_doorbell,
@@ -206,7 +206,7 @@ impl Ring {
         self.phase = !self.phase;
         self.rounds = self.rounds.wrapping_add(1);
         // A queue that is always busy never runs out of completions, so it never reaches the
-        // deadline check. Closing the gate sends the next command through the slow path, which does
+        // deadline check. Closing the ring sends the next command through the slow path, which does
         // the check.
         if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             self.close();
@@ -215,18 +215,18 @@ impl Ring {
 
     /// The epoch of the controller for which commands may be staged.
     #[inline(always)]
-    pub(crate) fn gate(&self) -> u32 {
-        self.gate
+    pub(crate) fn open_epoch(&self) -> u32 {
+        self.open_epoch
     }
 
     /// Blocks staging until the slow path has run.
     pub(crate) fn close(&mut self) {
-        self.gate = CLOSED;
+        self.open_epoch = CLOSED;
     }
 
     /// Allows staging while the controller's epoch is `epoch`.
     pub(crate) fn open(&mut self, epoch: u32) {
-        self.gate = epoch;
+        self.open_epoch = epoch;
     }
 
     /// Whether [`Ring::take`] would find an entry.
