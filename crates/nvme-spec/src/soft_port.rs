@@ -17,8 +17,8 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// CAP.DSTRD of a soft controller: stride 4 << 5 = 128 bytes, a [`Line`] each, so that no two
-/// doorbells share a cache line.
+/// CAP.DSTRD of a soft controller: the stride is 4 << 5 = 128 bytes, a [`DoorbellLine`] each, so
+/// that no two doorbells share a cache line.
 pub const SOFT_DSTRD: u8 = 5;
 
 /// A doorbell register (loom's atomic under `cfg(loom)`).
@@ -26,12 +26,12 @@ pub type DoorbellCell = AtomicU32;
 
 /// One doorbell, alone in its cache line (two lines, since adjacent lines are prefetched in pairs).
 #[repr(C, align(128))]
-pub struct Line(AtomicU32);
+pub struct DoorbellLine(AtomicU32);
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Line>() == 4 << SOFT_DSTRD);
+const _: () = assert!(size_of::<DoorbellLine>() == 4 << SOFT_DSTRD);
 
-impl Line {
+impl DoorbellLine {
     /// A doorbell at 0.
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
@@ -40,13 +40,13 @@ impl Line {
 }
 
 /// Where the lines of the doorbells are: on the heap, or in memory shared with another process.
-pub trait Lines: Send + Sync {
+pub trait DoorbellLines: Send + Sync {
     /// The lines: always the same ones.
-    fn lines(&self) -> &[Line];
+    fn lines(&self) -> &[DoorbellLine];
 }
 
-impl Lines for Box<[Line]> {
-    fn lines(&self) -> &[Line] {
+impl DoorbellLines for Box<[DoorbellLine]> {
+    fn lines(&self) -> &[DoorbellLine] {
         self
     }
 }
@@ -57,7 +57,7 @@ impl Lines for Box<[Line]> {
 /// Base 1.4 §3.1.24 and §3.1.25). One more line follows the last doorbell. It holds the flag that
 /// is set while the SSD's thread is parked.
 pub struct Doorbells {
-    lines: Box<dyn Lines>,
+    lines: Box<dyn DoorbellLines>,
     /// The number of lines that are doorbells.
     len: usize,
 }
@@ -65,13 +65,14 @@ pub struct Doorbells {
 impl Doorbells {
     /// Doorbells for queue identifiers `0..queues`.
     pub fn new(queues: u16) -> Self {
-        let lines: Box<[Line]> = (0..Self::lines_for(queues)).map(|_| Line::new()).collect();
+        let lines: Box<[DoorbellLine]> =
+            (0..Self::lines_for(queues)).map(|_| DoorbellLine::new()).collect();
         Self { len: usize::from(queues) * 2, lines: Box::new(lines) }
     }
 
     /// Doorbells for queue identifiers `0..queues` in the caller's memory; `None` unless it has the
     /// number of lines that [`lines_for`](Self::lines_for) returns.
-    pub fn in_memory(queues: u16, lines: Box<dyn Lines>) -> Option<Self> {
+    pub fn in_memory(queues: u16, lines: Box<dyn DoorbellLines>) -> Option<Self> {
         let enough = lines.lines().len() >= Self::lines_for(queues);
         enough.then_some(Self { len: usize::from(queues) * 2, lines })
     }

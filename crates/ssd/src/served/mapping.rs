@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use meantime_nvme_spec::regs;
-use meantime_nvme_spec::soft_port::{DmaRegion, Doorbells, Line, Lines};
+use meantime_nvme_spec::soft_port::{DmaRegion, DoorbellLine, DoorbellLines, Doorbells};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -30,7 +30,7 @@ const MAPPINGS_MAX: usize = 4096;
 
 /// Doorbells in whole pages.
 struct DoorbellPages {
-    base: NonNull<Line>,
+    base: NonNull<DoorbellLine>,
     lines: usize,
     bytes: usize,
 }
@@ -41,11 +41,11 @@ unsafe impl Send for DoorbellPages {}
 // SAFETY: as above.
 unsafe impl Sync for DoorbellPages {}
 
-impl Lines for DoorbellPages {
-    fn lines(&self) -> &[Line] {
+impl DoorbellLines for DoorbellPages {
+    fn lines(&self) -> &[DoorbellLine] {
         // SAFETY: `bytes` mapped bytes hold as many lines; they are aligned to a page, stay mapped
-        // as long as `self`, cannot be cut off (the file is sealed), and a `Line` is an atomic for
-        // which every value is valid, whatever other processes store to it.
+        // as long as `self`, cannot be cut off (the file is sealed), and a `DoorbellLine` is an
+        // atomic for which every value is valid, whatever other processes store to it.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.lines) }
     }
 }
@@ -59,7 +59,7 @@ impl Drop for DoorbellPages {
 
 /// Returns the number of bytes of the doorbells of queue identifiers `0..queues`, in whole pages.
 pub(super) const fn doorbell_bytes(queues: u16) -> u64 {
-    let bytes = (Doorbells::lines_for(queues) * size_of::<Line>()) as u64;
+    let bytes = (Doorbells::lines_for(queues) * size_of::<DoorbellLine>()) as u64;
     bytes.next_multiple_of(PAGE_BYTES)
 }
 
@@ -83,7 +83,7 @@ pub(super) fn shared_doorbells(queues: u16) -> io::Result<(Doorbells, OwnedFd)> 
         )
     }?;
     let base = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-    let pages = DoorbellPages { base, lines: bytes / size_of::<Line>(), bytes };
+    let pages = DoorbellPages { base, lines: bytes / size_of::<DoorbellLine>(), bytes };
     let doorbells =
         Doorbells::in_memory(queues, Box::new(pages)).ok_or(io::ErrorKind::InvalidInput)?;
     Ok((doorbells, file))
