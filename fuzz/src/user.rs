@@ -62,8 +62,8 @@ pub fn check(input: &[u8]) {
         // SAFETY: the server is the input, and reaches no memory but `PAGES`, which nobody looks
         // at.
         if let Ok(bell) = unsafe { transport.doorbell(offset) } {
-            bell.ring_tail(1);
-            bell.ring_head(1);
+            bell.write_tail(1);
+            bell.write_head(1);
         }
     }
     let mapped = transport.map_dma(1 << 32, &PAGES).is_ok();

@@ -169,7 +169,7 @@ impl Doorbell {
 
     /// Announces a new submission queue tail, and wakes a software SSD that has parked.
     #[inline(always)]
-    pub fn ring_tail(&self, tail: u16) {
+    pub fn write_tail(&self, tail: u16) {
         self.store(tail);
         if let Some(watched) = self.watched
             // SAFETY: as for `cell` in `store`, or a static.
@@ -182,7 +182,7 @@ impl Doorbell {
     /// Announces a new completion queue head. Wakes no thread: a software SSD that waits for room
     /// in a completion queue checks again within a millisecond.
     #[inline(always)]
-    pub fn ring_head(&self, head: u16) {
+    pub fn write_head(&self, head: u16) {
         self.store(head);
         if let More::Register(_) | More::Message(_) = &self.more {
             // The shadow before EventIdx, as in `Parking::must_wake`.
@@ -235,14 +235,14 @@ mod tests {
         let bell =
             unsafe { Doorbell::mapped(at(0), Arc::clone(&owner)).with_shadow(at(1), at(2), owner) };
         let seen = || (cells[0].load(Ordering::Relaxed), cells[1].load(Ordering::Relaxed));
-        bell.ring_tail(1); // From 0 to 1 leaves 0, where EventIdx is.
+        bell.write_tail(1); // From 0 to 1 leaves 0, where EventIdx is.
         assert_eq!(seen(), (1, 1));
-        bell.ring_tail(2); // EventIdx is behind: the controller is looking.
+        bell.write_tail(2); // EventIdx is behind: the controller is looking.
         assert_eq!(seen(), (1, 2));
         cells[2].store(3, Ordering::Relaxed);
-        bell.ring_tail(3);
+        bell.write_tail(3);
         assert_eq!(seen(), (1, 3));
-        bell.ring_tail(5);
+        bell.write_tail(5);
         assert_eq!(seen(), (5, 5));
     }
 
@@ -256,8 +256,8 @@ mod tests {
         }
         let sent = Arc::new(Sent(std::sync::Mutex::default()));
         let bell = Doorbell::by_message(Arc::clone(&sent) as Arc<dyn WriteDoorbell>);
-        bell.ring_tail(1);
-        bell.ring_head(2);
+        bell.write_tail(1);
+        bell.write_head(2);
         assert_eq!(*sent.0.lock().unwrap(), [1, 2]);
 
         let cells: Arc<[AtomicU32; 2]> = Arc::new([const { AtomicU32::new(0) }; 2]);
@@ -265,8 +265,8 @@ mod tests {
         let owner: Arc<dyn Any + Send + Sync> = Arc::clone(&cells) as _;
         // SAFETY: `owner` keeps the array allocated.
         let bell = unsafe { bell.with_shadow(shadow, event_idx, owner) };
-        bell.ring_tail(1);
-        bell.ring_tail(2);
+        bell.write_tail(1);
+        bell.write_tail(2);
         assert_eq!(cells[0].load(Ordering::Relaxed), 2);
         assert_eq!(*sent.0.lock().unwrap(), [1, 2, 1]);
     }

@@ -76,7 +76,7 @@ pub unsafe trait DmaMap: Send + Sync {
 /// ```
 /// ```compile_fail
 /// fn ring(transport: &dyn meantime_hw::Transport) {
-///     transport.doorbell(0x1000).unwrap().ring_tail(7);
+///     transport.doorbell(0x1000).unwrap().write_tail(7);
 /// }
 /// ```
 /// ```compile_fail

@@ -513,7 +513,7 @@ impl QueuePair {
     #[inline(always)]
     pub fn ring_now(&mut self) {
         self.tail_rung = self.ring.sq_tail();
-        self.ring.ring_tail();
+        self.ring.write_tail();
     }
 
     /// Announces everything staged, if there is anything.
@@ -522,7 +522,7 @@ impl QueuePair {
         let tail = self.ring.sq_tail();
         if tail != self.tail_rung && !self.ring.is_muted() {
             self.tail_rung = tail;
-            self.ring.ring_tail();
+            self.ring.write_tail();
         }
     }
 

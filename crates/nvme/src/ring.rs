@@ -174,8 +174,8 @@ impl Ring {
 
     /// Announces all pushed entries to the controller.
     #[inline(always)]
-    pub(crate) fn ring_tail(&self) {
-        self.tail_doorbell.ring_tail(self.sq_tail);
+    pub(crate) fn write_tail(&self) {
+        self.tail_doorbell.write_tail(self.sq_tail);
     }
 
     /// Takes the next completion queue entry, if there is one.
@@ -248,7 +248,7 @@ impl Ring {
     #[inline]
     fn report_head(&self) {
         if !self.muted {
-            self.head_doorbell.ring_head(self.cq_head);
+            self.head_doorbell.write_head(self.cq_head);
         }
     }
 

@@ -109,7 +109,7 @@ mod tests {
         let file = device(0x3000);
         let window =
             map(file.as_fd(), &bar(0x3000, vec![(0, 0x2000)]), EventFd::new().unwrap()).unwrap();
-        doorbell(&window, 0x1004).unwrap().ring_tail(7);
+        doorbell(&window, 0x1004).unwrap().write_tail(7);
         let mut seen = [0; 4];
         rustix::io::pread(&file, &mut seen, 0x1004).unwrap();
         assert_eq!(seen, [7, 0, 0, 0]);
@@ -119,7 +119,7 @@ mod tests {
         // Given up: the doorbell has no effect, and the file stays unchanged.
         let bell = doorbell(&window, 0x1000).unwrap();
         window.detach().unwrap();
-        bell.ring_tail(9);
+        bell.write_tail(9);
         rustix::io::pread(&file, &mut seen, 0x1000).unwrap();
         assert_eq!(seen, [0; 4]);
         assert!(!window.is_lost());
@@ -131,12 +131,12 @@ mod tests {
         let lost = EventFd::new().unwrap();
         let window = map(file.as_fd(), &bar(0x3000, vec![(0, 0x3000)]), lost.clone()).unwrap();
         let bell = doorbell(&window, 0x2000).unwrap();
-        bell.ring_tail(1);
+        bell.write_tail(1);
         assert!(!window.is_lost() && !lost.take());
         rustix::fs::ftruncate(&file, 0x1000).unwrap();
-        bell.ring_tail(2);
+        bell.write_tail(2);
         assert!(window.is_lost() && lost.take());
         // The same on every page, after the replacement.
-        doorbell(&window, 0x1000).unwrap().ring_tail(3);
+        doorbell(&window, 0x1000).unwrap().write_tail(3);
     }
 }

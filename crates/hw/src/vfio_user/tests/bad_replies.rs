@@ -101,7 +101,7 @@ fn an_invalid_reply_ends_the_connection() {
         assert!(served.transport.is_gone(), "{expected}");
         // A live connection would answer this.
         assert_eq!(served.transport.read32(4), u32::MAX);
-        served.transport.bell(0x2000).unwrap().ring_tail(1);
+        served.transport.bell(0x2000).unwrap().write_tail(1);
         // The server lives, and has the memory mapped.
         let error = served.transport.unmap(1 << 32).unwrap_err().to_string();
         assert!(error.contains("was given up") && error.contains(expected), "{expected}: {error}");

@@ -85,11 +85,11 @@ fn a_server_of_small_messages_gets_small_ones() {
 fn doorbells_are_stored_to_where_they_are_shared() {
     let served = good();
     let bell = served.transport.bell(0x1008).unwrap();
-    bell.ring_tail(7);
-    served.transport.bell(0x100c).unwrap().ring_head(9);
+    bell.write_tail(7);
+    served.transport.bell(0x100c).unwrap().write_head(9);
     // Beyond the shared part by message; none beyond the BAR, or unaligned.
     let beyond = served.transport.bell(0x2000).unwrap();
-    beyond.ring_tail(11);
+    beyond.write_tail(11);
     // The doorbell keeps the connection open.
     drop(beyond);
     for offset in [0x0ffc, 0x1001, 0x3ffd, 0x4000, u32::MAX] {
@@ -100,7 +100,7 @@ fn doorbells_are_stored_to_where_they_are_shared() {
     assert_eq!(state.bar[0x2000..0x2004], [11, 0, 0, 0]);
     assert_eq!(seen.len(), 11, "one message more than the start");
     // The mapping outlives the transport while there are doorbells.
-    bell.ring_tail(8);
+    bell.write_tail(8);
     assert_eq!(word_of(&state.file, 0x1008), 8);
 }
 
@@ -112,8 +112,8 @@ fn a_server_that_takes_its_doorbells_away() {
     let bell = served.transport.bell(0x1008).unwrap();
     file.set_len(0).unwrap();
     // Without the guard this would raise SIGBUS.
-    bell.ring_tail(7);
-    bell.ring_tail(8);
+    bell.write_tail(7);
+    bell.write_tail(8);
     assert_eq!(served.transport.read32(4), 0x1122_3344);
 }
 
@@ -126,9 +126,9 @@ fn a_server_that_sleeps_is_woken_by_message() {
     let file = state.file.try_clone().unwrap();
     let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
     let bell = served.transport.bell(0x1000).unwrap();
-    bell.ring_tail(3);
+    bell.write_tail(3);
     file.write_at(&1u32.to_le_bytes(), 0x1800).unwrap();
-    bell.ring_tail(4);
+    bell.write_tail(4);
     drop(bell);
     let (seen, state) = served.end();
     let last = seen.last().unwrap();
@@ -146,7 +146,7 @@ fn a_server_without_a_parking_word_gets_messages() {
     state.config[0x60..0x6c]
         .copy_from_slice(&[0x09, 0, 12, 1, b'M', b'T', b'p', b'k', 0x00, 0x30, 0, 0]);
     let served = attach(state, Box::new(|_| None), &PATIENT).unwrap();
-    served.transport.bell(0x1000).unwrap().ring_tail(3);
+    served.transport.bell(0x1000).unwrap().write_tail(3);
     let (_, state) = served.end();
     assert_eq!((word_of(&state.file, 0x1000), state.bar[0x1000]), (0, 3));
 }
@@ -239,7 +239,7 @@ fn a_server_without_reset_interrupts_or_shared_doorbells() {
     };
     let served = attach(State::new(), Box::new(script), &PATIENT).unwrap();
     assert_eq!(served.transport.vectors(), 0);
-    served.transport.bell(0x1000).unwrap().ring_tail(5);
+    served.transport.bell(0x1000).unwrap().write_tail(5);
     assert_eq!(served.end().1.bar[0x1000], 5);
 }
 
