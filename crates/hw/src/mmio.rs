@@ -18,9 +18,10 @@ use meantime_nvme_spec::soft_port::{DoorbellCell, Doorbells, Parking, SoftPort};
 pub struct Doorbell {
     /// The cell that values are stored to: the register, or its shadow.
     cell: NonNull<DoorbellCell>,
-    /// A cell that is not 0 when a store of a tail is not enough; `None` if the store always is.
-    watched: Option<NonNull<DoorbellCell>>,
-    more: More,
+    /// A cell that is not 0 when the device needs a kick to notice a new tail; `None` if the device
+    /// always notices the store.
+    needs_kick: Option<NonNull<DoorbellCell>>,
+    kick: Kick,
     /// Keeps every cell mapped.
     _owner: Arc<dyn Any + Send + Sync>,
 }
@@ -37,9 +38,9 @@ pub trait WriteDoorbell: Send + Sync {
     fn write(&self, value: u32);
 }
 
-/// The additional work of a store.
-enum More {
-    /// None: the device sees its registers.
+/// A kick: what is done after a store so that the device notices it.
+enum Kick {
+    /// Nothing: the device sees its registers.
     Nothing,
     /// Waking a software SSD that has parked.
     Wake(Arc<dyn Wake>),
@@ -65,7 +66,7 @@ struct Shadowed {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// The cell that a shadowed doorbell watches: its store is never enough.
+/// `needs_kick` of a shadowed doorbell, whose store is never enough.
 #[cfg(not(loom))]
 static ALWAYS: DoorbellCell = DoorbellCell::new(1);
 
@@ -90,9 +91,9 @@ impl Doorbell {
     ) -> Option<Self> {
         let cell = NonNull::from(doorbells.get(index)?);
         let parked = NonNull::from(doorbells.parking().cell());
-        let more = More::Wake(Arc::new(PortWaker(Arc::clone(port))));
+        let kick = Kick::Wake(Arc::new(PortWaker(Arc::clone(port))));
         let owner = Arc::clone(doorbells) as Arc<dyn Any + Send + Sync>;
-        Some(Self { cell, watched: Some(parked), more, _owner: owner })
+        Some(Self { cell, needs_kick: Some(parked), kick, _owner: owner })
     }
 
     /// The doorbell register at `cell`, whose writes the device sees.
@@ -100,7 +101,7 @@ impl Doorbell {
     /// # Safety
     /// `cell` must be aligned and stay mapped, for atomic access, as long as `owner` lives.
     pub unsafe fn mapped(cell: NonNull<DoorbellCell>, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { cell, watched: None, more: More::Nothing, _owner: owner }
+        Self { cell, needs_kick: None, kick: Kick::Nothing, _owner: owner }
     }
 
     /// The doorbell at `cell` of a software SSD that sets `parked` when `waker` has to wake it.
@@ -113,15 +114,15 @@ impl Doorbell {
         waker: Arc<dyn Wake>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { cell, watched: Some(parked), more: More::Wake(waker), _owner: owner }
+        Self { cell, needs_kick: Some(parked), kick: Kick::Wake(waker), _owner: owner }
     }
 
     /// A doorbell that is written by `message`.
     pub fn by_message(message: Arc<dyn WriteDoorbell>) -> Self {
         // The first cell is read by no device; the second says that a store is never enough.
         let cells = Arc::new([DoorbellCell::new(0), DoorbellCell::new(1)]);
-        let (cell, watched) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
-        Self { cell, watched: Some(watched), more: More::Message(message), _owner: cells }
+        let (cell, needs_kick) = (NonNull::from(&cells[0]), NonNull::from(&cells[1]));
+        Self { cell, needs_kick: Some(needs_kick), kick: Kick::Message(message), _owner: cells }
     }
 
     /// Puts the doorbell behind its shadow. Register, shadow and EventIdx must be 0.
@@ -136,17 +137,17 @@ impl Doorbell {
         event_idx: NonNull<DoorbellCell>,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        let (message, waker) = match self.more {
-            More::Message(message) => (Some(message), None),
-            More::Wake(waker) => (None, Some(waker)),
+        let (message, waker) = match self.kick {
+            Kick::Message(message) => (Some(message), None),
+            Kick::Wake(waker) => (None, Some(waker)),
             _ => (None, None),
         };
         let (register, last) = (self.cell, Cell::new(0));
         let shadowed = Shadowed { register, message, waker, event_idx, last, _owner: owner };
         Self {
             cell: shadow,
-            watched: Some(NonNull::from(&ALWAYS)),
-            more: More::Register(shadowed),
+            needs_kick: Some(NonNull::from(&ALWAYS)),
+            kick: Kick::Register(shadowed),
             _owner: self._owner,
         }
     }
@@ -171,11 +172,11 @@ impl Doorbell {
     #[inline(always)]
     pub fn write_tail(&self, tail: u16) {
         self.store(tail);
-        if let Some(watched) = self.watched
+        if let Some(needs_kick) = self.needs_kick
             // SAFETY: as for `cell` in `store`, or a static.
-            && Parking::of(unsafe { watched.as_ref() }).must_wake()
+            && Parking::of(unsafe { needs_kick.as_ref() }).must_wake()
         {
-            self.do_more(tail);
+            self.kick(tail);
         }
     }
 
@@ -184,22 +185,22 @@ impl Doorbell {
     #[inline(always)]
     pub fn write_head(&self, head: u16) {
         self.store(head);
-        if let More::Register(_) | More::Message(_) = &self.more {
+        if let Kick::Register(_) | Kick::Message(_) = &self.kick {
             // The shadow before EventIdx, as in `Parking::must_wake`.
             fence(Ordering::SeqCst);
-            self.do_more(head);
+            self.kick(head);
         }
     }
 
-    /// Does the additional work of a store of `value`, after a full fence.
+    /// Makes the device notice that `value` was stored. The caller has made a full fence.
     #[cold]
     #[inline(never)]
-    fn do_more(&self, value: u16) {
-        match &self.more {
-            More::Nothing => {}
-            More::Wake(waker) => waker.wake(),
-            More::Message(message) => message.write(value.into()),
-            More::Register(shadowed) => {
+    fn kick(&self, value: u16) {
+        match &self.kick {
+            Kick::Nothing => {}
+            Kick::Wake(waker) => waker.wake(),
+            Kick::Message(message) => message.write(value.into()),
+            Kick::Register(shadowed) => {
                 let last = shadowed.last.replace(value);
                 // SAFETY: mapped as long as the owners in `self` live, by the callers' promises.
                 let (register, event_idx) =
