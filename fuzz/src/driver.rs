@@ -51,7 +51,7 @@ thread_local! {
 /// A command in flight, as the model knows it.
 #[derive(Clone, Copy)]
 struct Live {
-    owner: u16,
+    requester: u16,
     /// When the first sweep met it, in ns.
     met_ns: Option<u64>,
 }
@@ -92,8 +92,8 @@ impl Model {
         self.live.iter().flatten().count()
     }
 
-    /// A command was staged for `owner`: learns its CID from the ring.
-    fn staged(&mut self, owner: u16, opcode: u8) {
+    /// A command was staged for `requester`: learns its CID from the ring.
+    fn staged(&mut self, requester: u16, opcode: u8) {
         let sqe = self.sqe(self.sq_tail);
         assert_eq!(sqe.opcode(), opcode);
         let tag = usize::from(sqe.cid() % MAX_SLOTS);
@@ -102,7 +102,7 @@ impl Model {
         if let Some(before) = self.cids[tag].replace(sqe.cid()) {
             assert_eq!(sqe.cid(), before.wrapping_add(MAX_SLOTS), "not the next generation");
         }
-        self.live[tag] = Some(Live { owner, met_ns: None });
+        self.live[tag] = Some(Live { requester, met_ns: None });
         self.sq_tail = (self.sq_tail + 1) % self.entries;
         self.counters.staged += 1;
     }
@@ -140,7 +140,7 @@ impl Model {
         let status = cqe.status();
         let outcome =
             if status.is_success() { Ok(cqe.dw0.get()) } else { Err(CommandError::Status(status)) };
-        Some((live.owner, outcome))
+        Some((live.requester, outcome))
     }
 }
 
@@ -243,7 +243,7 @@ pub fn check(bytes: &[u8]) {
         );
         // Where the device writes next, and with which phase.
         let mut device = (0, true);
-        let mut owner = 0u16;
+        let mut requester = 0u16;
         let mut now_ns = 0u64;
         for _ in 0..OPERATIONS {
             if input.is_empty() {
@@ -252,29 +252,29 @@ pub fn check(bytes: &[u8]) {
             let operation = input.u8();
             match operation & 15 {
                 0..=2 => {
-                    owner = owner.wrapping_add(1);
+                    requester = requester.wrapping_add(1);
                     let command = command(&mut input);
                     let room = rig.free_tags() > 0;
-                    assert_eq!(rig.stage(owner, &command), room);
+                    assert_eq!(rig.stage(requester, &command), room);
                     if room {
-                        model.staged(owner, command.op as u8);
+                        model.staged(requester, command.op as u8);
                     }
                 }
                 3 => {
                     let slot = u16::from(input.u8());
                     if slot < assigned && model.live[usize::from(slot)].is_none() {
-                        owner = owner.wrapping_add(1);
+                        requester = requester.wrapping_add(1);
                         let command = command(&mut input);
-                        rig.stage_assigned(slot, owner, &command);
-                        model.staged(owner, command.op as u8);
+                        rig.stage_assigned(slot, requester, &command);
+                        model.staged(requester, command.op as u8);
                     }
                 }
                 4 => {
-                    owner = owner.wrapping_add(1);
+                    requester = requester.wrapping_add(1);
                     let (room, opcode) = (rig.free_tags() > 0, input.u8());
-                    assert_eq!(rig.stage_raw(owner, Sqe::new(opcode, input.u16(), 0)), room);
+                    assert_eq!(rig.stage_raw(requester, Sqe::new(opcode, input.u16(), 0)), room);
                     if room {
-                        model.staged(owner, opcode);
+                        model.staged(requester, opcode);
                     }
                 }
                 5 => {
@@ -296,7 +296,7 @@ pub fn check(bytes: &[u8]) {
                 ),
                 12 => {
                     let expected = if model.has_entry() { Some(model.take()) } else { None };
-                    let got = rig.pair.reap_one().map(|done| (done.owner, done.outcome()));
+                    let got = rig.pair.reap_one().map(|done| (done.requester, done.outcome()));
                     assert_eq!(got, expected.flatten());
                 }
                 13 => {
@@ -336,19 +336,19 @@ fn reap(
 ) {
     let mut taken = 0;
     let mut handed_out = 0;
-    let count = rig.pair.reap(|owner, outcome| {
+    let count = rig.pair.reap(|requester, outcome| {
         // What the driver took to get here, the model takes now.
         let expected = loop {
             assert!(
                 taken < model.entries && model.has_entry(),
-                "{owner} was handed out for no entry"
+                "{requester} was handed out for no entry"
             );
             taken += 1;
             if let Some(done) = model.take() {
                 break done;
             }
         };
-        assert_eq!((owner, outcome), expected);
+        assert_eq!((requester, outcome), expected);
         handed_out += 1;
         if concurrently {
             for _ in 0..input.u8() & 7 {
@@ -407,13 +407,13 @@ fn fail_all(input: &mut Input<'_>, rig: &mut Rig, model: &mut Model) {
         CommandError::Gone { memory_released: true }
     };
     let mut failed = Vec::new();
-    rig.fail_all(victim, error, &mut |owner, outcome| failed.push((owner, outcome)));
+    rig.fail_all(victim, error, &mut |requester, outcome| failed.push((requester, outcome)));
     for tag in 0..model.live.len() {
         let Some(cid) = model.cids[tag] else { continue };
         let Some(live) = model.end(cid) else { continue };
         let expected = Err(if victim == Some(cid) { CommandError::TimedOut } else { error });
-        let at =
-            failed.iter().position(|&(owner, _)| owner == live.owner).expect("every command fails");
+        let is_its = |end: &(u16, _)| end.0 == live.requester;
+        let at = failed.iter().position(is_its).expect("every command fails");
         assert_eq!(failed.swap_remove(at).1, expected);
     }
     assert!(failed.is_empty(), "{failed:?}: not in flight");

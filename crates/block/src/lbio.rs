@@ -1,5 +1,5 @@
 //! Light-weight block I/O: a table of preallocated request slots. The queue pair keeps a slot's
-//! index with each command as its owner, so a completion finds its request without a search.
+//! index with each command as its requester, so a completion finds its request without a search.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use meantime_completion::waiter::{InFlight, Timed};
 use meantime_completion::{Class, Flight, Kind, Policy};
 use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
-use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Owner};
+use meantime_nvme::{Command, CommandError, Controller, NamespaceInfo, Op, Outcome, Requester};
 
 use meantime_nvme_spec::status::{Status, StatusCode};
 
@@ -377,9 +377,13 @@ impl Table {
 
     /// Records that one command of `slot` has ended.
     #[inline(always)]
-    pub(crate) fn complete(&mut self, owner: u16, outcome: Result<u32, impl Into<IoErrorKind>>) {
+    pub(crate) fn complete(
+        &mut self,
+        requester: u16,
+        outcome: Result<u32, impl Into<IoErrorKind>>,
+    ) {
         // Commands of a fused pair have a mark above the slot's index.
-        let slot = index(owner) as u16;
+        let slot = index(requester) as u16;
         if let Err(error) = outcome {
             self.fail(slot, error);
         }
@@ -620,13 +624,13 @@ pub(crate) struct Requests<'a> {
     pub(crate) ns: &'a NamespaceInfo,
 }
 
-impl Owner for Requests<'_> {
-    fn ended(&mut self, owner: u16, outcome: Outcome) {
-        self.table.complete(owner, outcome);
+impl Requester for Requests<'_> {
+    fn ended(&mut self, requester: u16, outcome: Outcome) {
+        self.table.complete(requester, outcome);
     }
 
-    fn again(&mut self, owner: u16) -> Option<Command> {
-        self.table.get_mut(owner).whole(self.ns)
+    fn again(&mut self, requester: u16) -> Option<Command> {
+        self.table.get_mut(requester).whole(self.ns)
     }
 }
 

@@ -23,11 +23,11 @@ pub(crate) struct AdminQueue {
     queue: QueuePair,
     /// What moves its entries, if the device does not.
     progress: Option<Arc<dyn Progress>>,
-    /// The commands, by owner.
+    /// The commands, by requester.
     slots: Vec<AdminSlot>,
 }
 
-/// The state of an owner's command.
+/// The state of a requester's command.
 enum AdminSlot {
     Free,
     /// A command that its caller waits for.
@@ -72,16 +72,16 @@ impl AdminQueue {
         let timed_out = Error::AdminTimeout { command, timeout_ms };
         for pause_ns in RETRY_PAUSES_NS.into_iter().map(Some).chain([None]) {
             let is_free = |slot: &AdminSlot| matches!(slot, AdminSlot::Free);
-            let Some(owner) = self.slots.iter().position(is_free) else {
+            let Some(requester) = self.slots.iter().position(is_free) else {
                 return Err(timed_out);
             };
             // The queue is full of commands that were never answered.
-            if self.queue.stage_raw(owner as u16, sqe).is_err() {
+            if self.queue.stage_raw(requester as u16, sqe).is_err() {
                 return Err(timed_out);
             }
-            self.slots[owner] = AdminSlot::Sent;
+            self.slots[requester] = AdminSlot::Sent;
             self.queue.ring_doorbell();
-            match self.wait(context, owner) {
+            match self.wait(context, requester) {
                 Some(Ok(dw0)) => return Ok((dw0, data)),
                 Some(Err(CommandError::Status(status))) => match pause_ns {
                     Some(pause_ns) if verdict(status) == Verdict::Retry => {
@@ -91,7 +91,7 @@ impl AdminQueue {
                 },
                 Some(Err(_)) => return Err(Error::Gone),
                 None => {
-                    self.slots[owner] = AdminSlot::Abandoned(data);
+                    self.slots[requester] = AdminSlot::Abandoned(data);
                     let csts = context.registers.csts();
                     return Err(match csts {
                         GONE => Error::Gone,
@@ -104,13 +104,13 @@ impl AdminQueue {
         Err(timed_out)
     }
 
-    fn wait(&mut self, context: &AdminContext<'_>, owner: usize) -> Option<Outcome> {
+    fn wait(&mut self, context: &AdminContext<'_>, requester: usize) -> Option<Outcome> {
         let start_ns = context.clock.now_ns();
         let mut pause_ns = 0;
         loop {
             self.reap();
-            if let AdminSlot::Ended(outcome) = self.slots[owner] {
-                self.slots[owner] = AdminSlot::Free;
+            if let AdminSlot::Ended(outcome) = self.slots[requester] {
+                self.slots[requester] = AdminSlot::Free;
                 return Some(outcome);
             }
             let waited_ns = context.clock.now_ns().saturating_sub(start_ns);
@@ -135,8 +135,8 @@ impl AdminQueue {
             progress.progress();
         }
         let Self { queue, slots, .. } = self;
-        queue.reap(|owner, outcome| {
-            let slot = &mut slots[usize::from(owner)];
+        queue.reap(|requester, outcome| {
+            let slot = &mut slots[usize::from(requester)];
             // The late answer to an abandoned command releases its buffer here.
             *slot = match slot {
                 AdminSlot::Abandoned(_) => AdminSlot::Free,

@@ -54,18 +54,18 @@ impl Rig {
     }
 
     /// Stages `command` in a free slot. Returns false if there is none.
-    pub fn stage(&mut self, owner: u16, command: &Command) -> bool {
-        self.pair.take_tag().map(|tag| self.pair.stage(tag, owner, command)).is_some()
+    pub fn stage(&mut self, requester: u16, command: &Command) -> bool {
+        self.pair.take_tag().map(|tag| self.pair.stage(tag, requester, command)).is_some()
     }
 
     /// Stages `command` in an assigned slot, which must be free.
-    pub fn stage_assigned(&mut self, slot: u16, owner: u16, command: &Command) {
-        self.pair.stage(Tag::assigned(slot), owner, command);
+    pub fn stage_assigned(&mut self, slot: u16, requester: u16, command: &Command) {
+        self.pair.stage(Tag::assigned(slot), requester, command);
     }
 
     /// Stages an entry. Returns false if no slot is free.
-    pub fn stage_raw(&mut self, owner: u16, sqe: Sqe) -> bool {
-        self.pair.stage_raw(owner, sqe).is_ok()
+    pub fn stage_raw(&mut self, requester: u16, sqe: Sqe) -> bool {
+        self.pair.stage_raw(requester, sqe).is_ok()
     }
 
     /// See `QueuePair::sweep`.

@@ -7,7 +7,7 @@ use super::arbitration::QueueClass;
 use super::controller::Controller;
 use super::error::{Error, Result};
 use super::queue::{Command, CommandError, Outcome, QueuePair, Tag};
-use super::recovery::{Owner, in_callers_terms};
+use super::recovery::{Requester, in_callers_terms};
 use super::retry::Retries;
 use meantime_hw::{Clock, EventFd, Progress};
 
@@ -172,9 +172,9 @@ impl IoQueue {
 
     /// Stages a fused pair, the first command in `first`; see `QueuePair::stage_pair`. If there is
     /// no slot for the second command, it stages nothing and returns false.
-    pub fn stage_pair(&mut self, first: Tag, owner: u16, pair: &[Command; 2]) -> bool {
+    pub fn stage_pair(&mut self, first: Tag, requester: u16, pair: &[Command; 2]) -> bool {
         let Some(second) = self.pair.take_tag() else { return false };
-        self.pair.stage_pair([first, second], owner, pair);
+        self.pair.stage_pair([first, second], requester, pair);
         true
     }
 
@@ -209,7 +209,7 @@ impl IoQueue {
     /// escalates the recovery of overdue commands, and stages due retries; it returns at once when
     /// nothing is due. Returns the number of commands that ended.
     #[inline]
-    pub fn tick(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
+    pub fn tick(&mut self, now_ns: u64, to: &mut dyn Requester) -> usize {
         self.last_tick_ns = now_ns;
         if now_ns < self.next_look_ns && self.is_current() {
             return 0;
@@ -222,7 +222,7 @@ impl IoQueue {
     /// that ended.
     #[cold]
     #[inline(never)]
-    pub fn check(&mut self, now_ns: u64, to: &mut dyn Owner) -> usize {
+    pub fn check(&mut self, now_ns: u64, to: &mut dyn Requester) -> usize {
         self.last_tick_ns = now_ns;
         let mut counting = Counting { ended: 0, to };
         if self.controller.epoch() != self.epoch || !self.registered {
@@ -243,7 +243,7 @@ impl IoQueue {
     }
 
     /// Stages due commands again; if the queue could not be recreated, held commands fail.
-    fn restage(&mut self, to: &mut dyn Owner) {
+    fn restage(&mut self, to: &mut dyn Requester) {
         if !self.registered {
             let gone = self.controller.gone();
             self.pair
@@ -263,7 +263,7 @@ impl IoQueue {
         }
     }
 
-    fn sweep(&mut self, now_ns: u64, to: &mut dyn Owner) {
+    fn sweep(&mut self, now_ns: u64, to: &mut dyn Requester) {
         let timeout_ns = self.controller.options().io_timeout_ns;
         // The loop is bounded: each turn ends a command, and no command waits for another's
         // deadline.
@@ -283,10 +283,10 @@ impl IoQueue {
     }
 
     /// Takes the steps of the ladder for the overdue command `cid`.
-    fn escalate(&mut self, cid: u16, to: &mut dyn Owner) {
+    fn escalate(&mut self, cid: u16, to: &mut dyn Requester) {
         // Step 1: it may have completed unnoticed.
         self.progress();
-        self.reap(|owner, outcome| to.ended(owner, outcome));
+        self.reap(|requester, outcome| to.ended(requester, outcome));
         if !self.pair.is_busy(cid) {
             self.pair.counters_mut().late += 1;
             return;
@@ -309,7 +309,7 @@ impl IoQueue {
 
     /// Takes step 2. Returns true if the command has completed: it has ended, or is held for
     /// another try.
-    fn abort(&mut self, cid: u16, to: &mut dyn Owner) -> bool {
+    fn abort(&mut self, cid: u16, to: &mut dyn Requester) -> bool {
         self.pair.counters_mut().aborts += 1;
         if self.controller.abort(self.qid(), cid).is_err() {
             return false;
@@ -330,14 +330,14 @@ impl IoQueue {
     }
 
     /// Reaps, and translates the statuses that the driver's own recovery caused.
-    fn reap_aborted(&mut self, to: &mut dyn Owner) {
+    fn reap_aborted(&mut self, to: &mut dyn Requester) {
         self.progress();
-        self.reap(|owner, outcome| to.ended(owner, outcome.map_err(in_callers_terms)));
+        self.reap(|requester, outcome| to.ended(requester, outcome.map_err(in_callers_terms)));
     }
 
     /// Takes step 3. Returns true if the controller has forgotten the queue. Every command that was
     /// in flight on it is then held or failed.
-    fn delete(&mut self, victim: u16, to: &mut dyn Owner) -> bool {
+    fn delete(&mut self, victim: u16, to: &mut dyn Requester) -> bool {
         if !self.forget() {
             return false;
         }
@@ -403,14 +403,14 @@ impl IoQueue {
 
     /// Follows a reset, or the end, of the controller: holds or fails the commands in flight, and
     /// registers the queue again.
-    fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Owner) {
+    fn catch_up(&mut self, victim: Option<u16>, to: &mut dyn Requester) {
         // This waits for a reset by another thread; all its steps are bounded.
         let epoch = self.controller.stable_epoch();
         if let Some(memory_released) = self.controller.gone() {
             self.epoch = epoch;
             self.forgotten();
             let error = CommandError::Gone { memory_released };
-            self.pair.fail_all(None, error, &mut |owner, outcome| to.ended(owner, outcome));
+            self.pair.fail_all(None, error, &mut |requester, outcome| to.ended(requester, outcome));
             self.pair.fail_held(Some(error), to);
             return;
         }
@@ -452,7 +452,7 @@ impl IoQueue {
 
     /// Gets every command back from the device, by any step of the ladder. Commands are still
     /// repeated meanwhile, since no caller would learn that a detached write failed.
-    pub fn drain(&mut self, to: &mut dyn Owner) {
+    pub fn drain(&mut self, to: &mut dyn Requester) {
         if self.controller.epoch() == self.epoch {
             self.ring_doorbell();
         }
@@ -465,7 +465,7 @@ impl IoQueue {
             let now_ns = clock.now_ns();
             self.tick(now_ns, to);
             self.progress();
-            if self.reap(|owner, outcome| to.ended(owner, outcome)) == 0 {
+            if self.reap(|requester, outcome| to.ended(requester, outcome)) == 0 {
                 pause_ns = (pause_ns + 500).min(1_000_000);
                 clock.sleep_ns(pause_ns);
             }
@@ -474,7 +474,7 @@ impl IoQueue {
     }
 
     /// Gets every command back from the device now, without repeating any.
-    fn end_all(&mut self, to: &mut dyn Owner) {
+    fn end_all(&mut self, to: &mut dyn Requester) {
         if self.in_flight() == 0 {
             return;
         }
@@ -482,8 +482,8 @@ impl IoQueue {
         let seen = self.epoch;
         if self.controller.epoch() == seen && self.forget() {
             self.reap_aborted(to);
-            self.pair.fail_all(None, CommandError::TimedOut, &mut |owner, outcome| {
-                to.ended(owner, outcome)
+            self.pair.fail_all(None, CommandError::TimedOut, &mut |requester, outcome| {
+                to.ended(requester, outcome)
             });
         } else {
             self.controller.reset(seen);
@@ -513,24 +513,24 @@ impl DerefMut for IoQueue {
 /// Passes outcomes on, and counts ended commands.
 struct Counting<'a> {
     ended: usize,
-    to: &'a mut dyn Owner,
+    to: &'a mut dyn Requester,
 }
 
-impl Owner for Counting<'_> {
-    fn ended(&mut self, owner: u16, outcome: Outcome) {
+impl Requester for Counting<'_> {
+    fn ended(&mut self, requester: u16, outcome: Outcome) {
         self.ended += 1;
-        self.to.ended(owner, outcome);
+        self.to.ended(requester, outcome);
     }
 
-    fn again(&mut self, owner: u16) -> Option<Command> {
-        self.to.again(owner)
+    fn again(&mut self, requester: u16) -> Option<Command> {
+        self.to.again(requester)
     }
 }
 
-/// The owner of commands that no caller waits for.
-struct NoOwner;
+/// A requester of commands that no caller waits for.
+struct NoRequester;
 
-impl Owner for NoOwner {
+impl Requester for NoRequester {
     fn ended(&mut self, _: u16, _: Outcome) {}
 
     fn again(&mut self, _: u16) -> Option<Command> {
@@ -540,10 +540,10 @@ impl Owner for NoOwner {
 
 impl Drop for IoQueue {
     fn drop(&mut self) {
-        // If buffers were lent, the layer above has drained the queue, so no owner waits for these
-        // outcomes.
+        // If buffers were lent, the layer above has drained the queue, so no requester waits for
+        // these outcomes.
         if self.in_flight() > 0 {
-            self.end_all(&mut NoOwner);
+            self.end_all(&mut NoRequester);
         }
         // The queue's memory is freed next.
         if self.perhaps_known && self.controller.gone().is_none() {

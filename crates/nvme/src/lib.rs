@@ -84,4 +84,4 @@ pub use io_queue::IoQueue;
 pub use queue::{
     Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair,
 };
-pub use recovery::Owner;
+pub use recovery::Requester;

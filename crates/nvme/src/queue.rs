@@ -119,8 +119,8 @@ pub type Outcome = Result<u32, CommandError>;
 /// The end of a command by its own completion queue entry.
 #[derive(Debug, Clone, Copy)]
 pub struct Completed {
-    /// The owner of the command.
-    pub owner: u16,
+    /// What the command belongs to, as numbered by the layer above.
+    pub requester: u16,
     /// Its status.
     pub status: Status,
     /// Command specific.
@@ -129,12 +129,12 @@ pub struct Completed {
 
 impl Completed {
     fn packed(self) -> u64 {
-        u64::from(self.owner) | u64::from(self.status.bits()) << 16 | u64::from(self.dw0) << 32
+        u64::from(self.requester) | u64::from(self.status.bits()) << 16 | u64::from(self.dw0) << 32
     }
 
     fn unpacked(bits: u64) -> Self {
         Self {
-            owner: bits as u16,
+            requester: bits as u16,
             status: Status::from_bits((bits >> 16) as u16),
             dw0: (bits >> 32) as u32,
         }
@@ -211,7 +211,7 @@ pub struct QueueCounters {
     pub requeued: u64,
 }
 
-/// This flag in a slot's owner marks a command of a fused pair, which is never repeated.
+/// This flag in a slot's requester marks a command of a fused pair, which is never repeated.
 const FUSED: u16 = 1 << 15;
 
 /// A slot's index from a tag with any upper bits, without a bounds check.
@@ -228,9 +228,9 @@ struct CommandSlot {
     key: u64,
     /// When the deadline sweep first saw this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
-    /// The owner of the command, as numbered by the layer above; with [`FUSED`] if it is one of a
-    /// pair.
-    owner: u16,
+    /// What the command belongs to, as numbered by the layer above: in the block layer the
+    /// request's slot. It has [`FUSED`] set if the command is one of a pair.
+    requester: u16,
     /// The CID of the command, or of the next one: the generation is incremented at each release.
     /// `key` contains it too. Staging a command loads these 16 bits instead of shifting `key`,
     /// which it is changing, and the slot's 16 bytes have room for them.
@@ -307,7 +307,7 @@ impl QueuePair {
         assert!(assigned <= count, "{assigned} slots cannot be assigned of {count}");
         let free = |tag| CommandSlot {
             key: u64::from(tag) << 16 | u64::from(qid) | VACANT,
-            owner: 0,
+            requester: 0,
             first_swept_us: 0,
             cid: tag,
         };
@@ -372,19 +372,19 @@ impl QueuePair {
         self.free.pop().map(Tag)
     }
 
-    /// Stages `command` for `owner` in slot `tag`. Nothing reaches the device before
+    /// Stages `command` for `requester` in slot `tag`. Nothing reaches the device before
     /// [`QueuePair::ring_doorbell`].
-    pub(crate) fn stage(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+    pub(crate) fn stage(&mut self, Tag(tag): Tag, requester: u16, command: &Command) {
         if command.second.0 != 0 {
-            return self.stage_scattered(tag, owner, command);
+            return self.stage_scattered(tag, requester, command);
         }
         if self.sgl && command.op.has_data() && prp::needs_list(command.data, command.data_bytes) {
-            return self.stage_sgl(tag, owner, command);
+            return self.stage_sgl(tag, requester, command);
         }
         if command.op.has_data() {
-            return self.stage_transfer(Tag(tag), owner, command);
+            return self.stage_transfer(Tag(tag), requester, command);
         }
-        let cid = self.occupy(tag, owner);
+        let cid = self.occupy(tag, requester);
         let &Command { nsid, slba, nlb, fua, .. } = command;
         let sqe = match command.op {
             Op::WriteZeroes => Sqe::write_zeroes(cid, nsid, slba, nlb, false, fua),
@@ -399,12 +399,12 @@ impl QueuePair {
         self.ring.push(&sqe);
     }
 
-    /// Stages a command with contiguous data for `owner` in slot `tag`, always by PRPs. Nothing
+    /// Stages a command with contiguous data for `requester` in slot `tag`, always by PRPs. Nothing
     /// reaches the device before [`QueuePair::ring_now`] or [`QueuePair::ring_doorbell`].
     #[inline(always)]
-    pub fn stage_transfer(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+    pub fn stage_transfer(&mut self, Tag(tag): Tag, requester: u16, command: &Command) {
         debug_assert!(command.op.has_data());
-        let cid = self.occupy(tag, owner);
+        let cid = self.occupy(tag, requester);
         self.ring.push(&command.transfer(cid, self.prps(tag, command)));
     }
 
@@ -417,16 +417,16 @@ impl QueuePair {
 
     /// Stages a command by one SGL descriptor: the data is contiguous in the controller's address
     /// space.
-    fn stage_sgl(&mut self, tag: u16, owner: u16, command: &Command) {
-        let sqe = command.transfer(self.occupy(tag, owner), (0, 0));
+    fn stage_sgl(&mut self, tag: u16, requester: u16, command: &Command) {
+        let sqe = command.transfer(self.occupy(tag, requester), (0, 0));
         let descriptor = SglDescriptor::data_block(command.data.0, command.data_bytes);
         self.ring.push(&sqe.with_sgl(descriptor));
     }
 
     /// Stages a command whose data already has a list of its pages, or is on two pages: always by
     /// PRPs, which every controller supports.
-    fn stage_scattered(&mut self, tag: u16, owner: u16, command: &Command) {
-        let cid = self.occupy(tag, owner);
+    fn stage_scattered(&mut self, tag: u16, requester: u16, command: &Command) {
+        let cid = self.occupy(tag, requester);
         self.ring.push(&command.transfer(cid, (command.data.0, command.second.0)));
     }
 
@@ -436,32 +436,33 @@ impl QueuePair {
         self.sgl = true;
     }
 
-    /// Stages a command that its owner cannot build again ([`Owner::again`](super::Owner::again)),
-    /// because its request has several, or it has no data. Keeps a copy for retries.
+    /// Stages a command that its requester cannot build again
+    /// ([`Requester::again`](super::Requester::again)), because its request has several, or it has
+    /// no data. Keeps a copy for retries.
     #[inline]
-    pub fn stage_kept(&mut self, Tag(tag): Tag, owner: u16, command: &Command) {
+    pub fn stage_kept(&mut self, Tag(tag): Tag, requester: u16, command: &Command) {
         self.keep(tag, command);
-        self.stage(Tag(tag), owner, command);
+        self.stage(Tag(tag), requester, command);
     }
 
-    /// Stages a fused pair for `owner`, which is below 2^15, in two slots: two adjacent entries,
-    /// with no doorbell between.
+    /// Stages a fused pair for `requester`, which is below 2^15, in two slots: two adjacent
+    /// entries, with no doorbell between.
     ///
     /// It is never repeated: one of the two alone is no pair, and the compare of a repeated pair
     /// would find the data that the first try wrote. Its outcome is reported with the highest bit
-    /// of `owner` set.
-    pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], owner: u16, pair: &[Command; 2]) {
+    /// of `requester` set.
+    pub(crate) fn stage_pair(&mut self, tags: [Tag; 2], requester: u16, pair: &[Command; 2]) {
         let parts = tags.into_iter().zip(pair).zip([fuse::FIRST, fuse::SECOND]);
         for ((Tag(tag), command), part) in parts {
-            let cid = self.occupy(tag, owner | FUSED);
+            let cid = self.occupy(tag, requester | FUSED);
             let sqe = command.transfer(cid, self.prps(tag, command));
             self.ring.push(&sqe.with_fuse(part));
         }
     }
 
-    /// Whether a slot's `owner` marks a command of a fused pair.
-    pub(super) fn is_fused(owner: u16) -> bool {
-        owner & FUSED != 0
+    /// Whether a slot's `requester` marks a command of a fused pair.
+    pub(super) fn is_fused(requester: u16) -> bool {
+        requester & FUSED != 0
     }
 
     /// Stages a held `command` again in its slot, with a deadline that began at `since_us`. Returns
@@ -469,32 +470,32 @@ impl QueuePair {
     pub(super) fn stage_again(
         &mut self,
         tag: u16,
-        owner: u16,
+        requester: u16,
         command: &Command,
         since_us: u32,
     ) -> u16 {
         // It still counts as staged.
         self.staged -= 1;
-        self.stage(Tag(tag), owner, command);
+        self.stage(Tag(tag), requester, command);
         let slot = &mut self.slots[index(tag)];
         slot.first_swept_us = since_us;
         slot.cid
     }
 
     /// Stages an entry unchanged except for its CID.
-    pub(crate) fn stage_raw(&mut self, owner: u16, mut sqe: Sqe) -> Result<(), QueueFull> {
+    pub(crate) fn stage_raw(&mut self, requester: u16, mut sqe: Sqe) -> Result<(), QueueFull> {
         let tag = self.free.pop().ok_or(QueueFull)?;
-        sqe.set_cid(self.occupy(tag, owner));
+        sqe.set_cid(self.occupy(tag, requester));
         self.ring.push(&sqe);
         Ok(())
     }
 
     #[inline(always)]
-    fn occupy(&mut self, tag: u16, owner: u16) -> u16 {
+    fn occupy(&mut self, tag: u16, requester: u16) -> u16 {
         let slot = &mut self.slots[index(tag)];
         debug_assert!(!slot.is_busy(), "slot {tag} has a command already");
         slot.key &= !VACANT;
-        slot.owner = owner;
+        slot.requester = requester;
         slot.first_swept_us = 0;
         self.staged += 1;
         slot.cid
@@ -532,7 +533,7 @@ impl QueuePair {
         self.ring.has_entry()
     }
 
-    /// Reaps at most a ring's worth of completions, and passes each outcome with its owner to
+    /// Reaps at most a ring's worth of completions, and passes each outcome with its requester to
     /// `sink`. Returns the number of commands that ended.
     #[inline(always)]
     pub fn reap(&mut self, mut sink: impl FnMut(u16, Outcome)) -> usize {
@@ -541,7 +542,7 @@ impl QueuePair {
         for _ in 0..self.ring.entries() {
             let Some(cqe) = self.ring.take() else { break };
             if let Some(completed) = self.accept(&cqe) {
-                sink(completed.owner, completed.outcome());
+                sink(completed.requester, completed.outcome());
                 ended += 1;
             }
         }
@@ -576,9 +577,9 @@ impl QueuePair {
             return self.accept_other(low, high).map(Completed::unpacked);
         }
         slot.vacate();
-        let owner = slot.owner;
+        let requester = slot.requester;
         self.vacated(cid & TAG_MASK);
-        Some(Completed { owner, status: Status::SUCCESS, dw0: cqe.dw0.get() })
+        Some(Completed { requester, status: Status::SUCCESS, dw0: cqe.dw0.get() })
     }
 
     /// Handles a stray, or a command that did not simply succeed. Returns `None` also if the
@@ -595,12 +596,12 @@ impl QueuePair {
             return None;
         }
         slot.vacate();
-        let owner = slot.owner;
-        if !status.is_success() && self.hold_failed(cid, owner, status) {
+        let requester = slot.requester;
+        if !status.is_success() && self.hold_failed(cid, requester, status) {
             return None;
         }
         self.vacated(cid & TAG_MASK);
-        Some(Completed { owner, status, dw0: cqe.dw0.get() }.packed())
+        Some(Completed { requester, status, dw0: cqe.dw0.get() }.packed())
     }
 
     /// The slot that a CID names.
@@ -614,12 +615,12 @@ impl QueuePair {
         self.slots[index(tag)].first_swept_us
     }
 
-    /// Every command that the device has: (tag, CID, owner).
+    /// Every command that the device has: (tag, CID, requester).
     pub(super) fn busy(&self) -> Vec<(u16, u16, u16)> {
         let slots = (0..self.count).map(|tag| (tag, &self.slots[index(tag)]));
         slots
             .filter(|(_, slot)| slot.is_busy())
-            .map(|(tag, slot)| (tag, slot.cid, slot.owner))
+            .map(|(tag, slot)| (tag, slot.cid, slot.requester))
             .collect()
     }
 
@@ -680,10 +681,11 @@ impl QueuePair {
         for tag in 0..self.count {
             let slot = &mut self.slots[index(tag)];
             if slot.is_busy() {
-                let (cid, owner) = (slot.cid, slot.owner);
+                let (cid, requester) = (slot.cid, slot.requester);
                 slot.vacate();
                 self.vacated(tag);
-                sink(owner, Err(if victim == Some(cid) { CommandError::TimedOut } else { error }));
+                let error = if victim == Some(cid) { CommandError::TimedOut } else { error };
+                sink(requester, Err(error));
             }
         }
     }

@@ -8,13 +8,14 @@ use super::retry::{Retries, Verdict, verdict};
 use meantime_hw::Clock;
 use meantime_nvme_spec::status::Status;
 
-/// The owner of a queue's commands: the layer above.
-pub trait Owner {
-    /// Called when a command of `owner` has ended.
-    fn ended(&mut self, owner: u16, outcome: Outcome);
-    /// Returns the command that `owner` staged by `QueuePair::stage`, to stage it again; `None` if
-    /// it was staged by `QueuePair::stage_kept`.
-    fn again(&mut self, owner: u16) -> Option<Command>;
+/// The layer above, whose requests a queue's commands belong to. A number that it gives with each
+/// command says which request: the command's `requester`.
+pub trait Requester {
+    /// Called when a command of `requester` has ended.
+    fn ended(&mut self, requester: u16, outcome: Outcome);
+    /// Returns the command that `requester` staged by `QueuePair::stage`, to stage it again; `None`
+    /// if it was staged by `QueuePair::stage_kept`.
+    fn again(&mut self, requester: u16) -> Option<Command>;
 }
 
 /// The state for staging a queue's commands again.
@@ -43,7 +44,7 @@ struct Trial {
 #[derive(Debug, Clone, Copy)]
 struct Held {
     tag: u16,
-    owner: u16,
+    requester: u16,
     /// The number of this repeat, from 1.
     count: u8,
     /// The earliest time at which it is staged, in ns.
@@ -105,7 +106,7 @@ impl QueuePair {
         }
     }
 
-    /// Keeps a copy of `command`, which its owner cannot build again.
+    /// Keeps a copy of `command`, which its requester cannot build again.
     pub(super) fn keep(&mut self, tag: u16, command: &Command) {
         if let Some(recovery) = &mut self.recovery {
             recovery.kept[usize::from(tag)] = *command;
@@ -132,10 +133,10 @@ impl QueuePair {
         self.recovery.as_ref().map_or(u64::MAX, |recovery| recovery.due_ns)
     }
 
-    /// Handles the end with `status` of the command of `owner` with `cid`, whose slot is already
-    /// vacated. Returns true if the command is held to be repeated.
-    pub(super) fn hold_failed(&mut self, cid: u16, owner: u16, status: Status) -> bool {
-        if Self::is_fused(owner) {
+    /// Handles the end with `status` of the command of `requester` with `cid`, whose slot is
+    /// already vacated. Returns true if the command is held to be repeated.
+    pub(super) fn hold_failed(&mut self, cid: u16, requester: u16, status: Status) -> bool {
+        if Self::is_fused(requester) {
             return false;
         }
         let verdict = verdict(status);
@@ -149,7 +150,7 @@ impl QueuePair {
         let now_ns = recovery.clock.now_ns();
         let (count, error) = (count + 1, CommandError::Status(status));
         if verdict == Verdict::Requeue {
-            recovery.hold(Held { tag, owner, count, due_ns: 0, since_us: 0, error });
+            recovery.hold(Held { tag, requester, count, due_ns: 0, since_us: 0, error });
         } else {
             let since_us = if since_us == 0 { micros(now_ns) } else { since_us };
             let passed_ns = u64::from(micros(now_ns).wrapping_sub(since_us)) * 1_000;
@@ -159,7 +160,7 @@ impl QueuePair {
                 return false;
             }
             let due_ns = now_ns.saturating_add(pause_ns);
-            recovery.hold(Held { tag, owner, count, due_ns, since_us, error });
+            recovery.hold(Held { tag, requester, count, due_ns, since_us, error });
         }
         // The next submission, and the next tick of a wait, then take the slow path, which checks
         // for due commands.
@@ -175,18 +176,18 @@ impl QueuePair {
         &mut self,
         victim: Option<u16>,
         cache_lost: bool,
-        to: &mut dyn Owner,
+        to: &mut dyn Requester,
     ) {
         if cache_lost {
             self.fail_held_flushes(to);
         }
-        for (tag, cid, owner) in self.in_order() {
+        for (tag, cid, requester) in self.in_order() {
             let since_us = self.first_swept_us(tag);
             let mut error =
                 if victim == Some(cid) { CommandError::TimedOut } else { CommandError::Reset };
             let count = match &self.recovery {
-                Some(recovery) if !Self::is_fused(owner) => {
-                    let op = to.again(owner).unwrap_or(recovery.kept[usize::from(tag)]).op;
+                Some(recovery) if !Self::is_fused(requester) => {
+                    let op = to.again(requester).unwrap_or(recovery.kept[usize::from(tag)]).op;
                     let lost = cache_lost && op == Op::Flush;
                     error = if lost { CommandError::CacheLost } else { error };
                     let count = recovery.count(tag, cid, since_us);
@@ -197,17 +198,17 @@ impl QueuePair {
             self.vacate(tag);
             match (count, &mut self.recovery) {
                 (Some(count), Some(recovery)) => {
-                    recovery.hold(Held { tag, owner, count, due_ns: 0, since_us: 0, error });
+                    recovery.hold(Held { tag, requester, count, due_ns: 0, since_us: 0, error });
                 }
                 _ => {
                     self.vacated(tag);
-                    to.ended(owner, Err(error));
+                    to.ended(requester, Err(error));
                 }
             }
         }
     }
 
-    /// Every command that the device has, in staging order: (tag, CID, owner).
+    /// Every command that the device has, in staging order: (tag, CID, requester).
     ///
     /// The submission ring gives the order of those whose entry it still has; the others are older,
     /// and come first.
@@ -226,7 +227,7 @@ impl QueuePair {
 
     /// Stages due held commands, and rings the doorbell. Only called while the device knows the
     /// queue.
-    pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Owner) {
+    pub(crate) fn restage(&mut self, now_ns: u64, to: &mut dyn Requester) {
         let Some(mut recovery) = self.recovery.take() else { return };
         let mut index = 0;
         while let Some(&held) = recovery.held.get(index) {
@@ -235,10 +236,10 @@ impl QueuePair {
                 continue;
             }
             recovery.held.remove(index);
-            let command = to.again(held.owner).unwrap_or(recovery.kept[usize::from(held.tag)]);
+            let command = to.again(held.requester).unwrap_or(recovery.kept[usize::from(held.tag)]);
             let begins_anew = held.since_us == 0;
             let since_us = if begins_anew { micros(now_ns) } else { held.since_us };
-            let cid = self.stage_again(held.tag, held.owner, &command, since_us);
+            let cid = self.stage_again(held.tag, held.requester, &command, since_us);
             recovery.trials[usize::from(held.tag)] = Trial { cid, count: held.count, since_us };
             let counters = self.counters_mut();
             if begins_anew {
@@ -253,12 +254,12 @@ impl QueuePair {
     }
 
     /// Ends all held commands: with `error`, or with the error of their last try.
-    pub(crate) fn fail_held(&mut self, error: Option<CommandError>, to: &mut dyn Owner) {
+    pub(crate) fn fail_held(&mut self, error: Option<CommandError>, to: &mut dyn Requester) {
         self.end_held(to, |held, _| Some(error.unwrap_or(held.error)));
     }
 
     /// Ends the held flushes: the data that they cover may be lost.
-    pub(crate) fn fail_held_flushes(&mut self, to: &mut dyn Owner) {
+    pub(crate) fn fail_held_flushes(&mut self, to: &mut dyn Requester) {
         let lost = |command: &Command| (command.op == Op::Flush).then_some(CommandError::CacheLost);
         self.end_held(to, |_, command| lost(command));
     }
@@ -266,22 +267,22 @@ impl QueuePair {
     /// Ends the held commands for which `judge` returns an error.
     fn end_held(
         &mut self,
-        to: &mut dyn Owner,
+        to: &mut dyn Requester,
         judge: impl Fn(&Held, &Command) -> Option<CommandError>,
     ) {
         let Some(recovery) = &mut self.recovery else { return };
         let Recovery { held, kept, .. } = &mut **recovery;
         let mut ended = Vec::new();
         held.retain(|held| {
-            let command = to.again(held.owner).unwrap_or(kept[usize::from(held.tag)]);
+            let command = to.again(held.requester).unwrap_or(kept[usize::from(held.tag)]);
             let error = judge(held, &command);
-            ended.extend(error.map(|error| (held.tag, held.owner, error)));
+            ended.extend(error.map(|error| (held.tag, held.requester, error)));
             error.is_none()
         });
         recovery.find_due();
-        for (tag, owner, error) in ended {
+        for (tag, requester, error) in ended {
             self.vacated(tag);
-            to.ended(owner, Err(in_callers_terms(error)));
+            to.ended(requester, Err(in_callers_terms(error)));
         }
     }
 }

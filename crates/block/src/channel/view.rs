@@ -30,9 +30,9 @@ impl<P: Probe> Source for View<'_, P> {
     #[inline(always)]
     fn reap(&mut self) -> usize {
         let Self { pair, table, probe, .. } = self;
-        pair.reap(|owner, outcome| {
+        pair.reap(|requester, outcome| {
             probe.seen();
-            table.complete(owner, outcome);
+            table.complete(requester, outcome);
         })
     }
 
@@ -97,8 +97,8 @@ pub(super) struct Both<'a, P> {
 impl<P: Probe> Source for Both<'_, P> {
     fn reap(&mut self) -> usize {
         let Self { polled, interrupt, table, .. } = self;
-        polled.reap(|owner, outcome| table.complete(owner, outcome))
-            + interrupt.reap(|owner, outcome| table.complete(owner, outcome))
+        polled.reap(|requester, outcome| table.complete(requester, outcome))
+            + interrupt.reap(|requester, outcome| table.complete(requester, outcome))
     }
 
     fn has_completion(&self) -> bool {

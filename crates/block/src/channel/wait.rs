@@ -117,7 +117,7 @@ impl NvmeChannel {
         for _ in 0..FIRST_LOOKS {
             if let Some(completed) = self.polled.pair.reap_one() {
                 probe.seen();
-                self.table.complete(completed.owner, completed.result());
+                self.table.complete(completed.requester, completed.result());
                 if self.table.is_done(slot) {
                     return true;
                 }
