@@ -222,9 +222,15 @@ const fn index(tag: u16) -> usize {
 
 #[derive(Debug, Clone, Copy)]
 struct CommandSlot {
-    /// The upper word of a CQE above the SQ head, without the phase tag, if it completes this
-    /// slot's command with success: the SQ identifier, the CID, and a status of 0. While there is
-    /// no command, [`VACANT`] is set, which no CQE can match.
+    /// The upper word of the CQE that completes this slot's command with success, shifted right by
+    /// the 16 bits of the SQ head, and without the phase tag:
+    ///
+    /// ```text
+    /// bit  63        62      48 47        33 32         31       16 15        0
+    ///     | VACANT  | 0        | status: 0  | phase: 0 | CID       | SQ id     |
+    /// ```
+    ///
+    /// [`VACANT`] is set while there is no command. No CQE has it, so none matches.
     key: u64,
     /// When the deadline sweep first saw this command, in µs (which may wrap); 0 if it has not yet.
     first_swept_us: u32,
