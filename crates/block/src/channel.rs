@@ -12,9 +12,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use super::device::{BlockChannel, BlockInfo};
 use super::error::SubmitError;
 use super::group::GroupChannel;
-use super::lbio::{Claim, Requests, Table};
 use super::probe::{Probe, Until};
 use super::request::{Done, Rejected, Request, Ticket};
+use super::request_table::{Recipient, RequestTable, Requests};
 use meantime_completion::adaptive::{Estimate, SleepCosts};
 use meantime_completion::telemetry::Telemetry;
 use meantime_completion::waiter::{Rest, Waiter};
@@ -57,7 +57,7 @@ pub struct NvmeChannel {
     heap: DmaHeap,
     polled: Queue,
     interrupt: Option<Queue>,
-    table: Table,
+    table: RequestTable,
     waiter: Waiter,
     telemetry: Telemetry,
     policy: Policy,
@@ -118,7 +118,7 @@ impl NvmeChannel {
             telemetry,
             polled: queue(polled),
             interrupt: interrupt.map(queue),
-            table: Table::new(depth),
+            table: RequestTable::new(depth),
             policy,
             block_mask: ns.block_bytes() - 1,
             single_blocks,
@@ -155,9 +155,9 @@ impl NvmeChannel {
         if self.waiter.is_slow() {
             return self.wait_slow(slot, probe);
         }
-        let lbio = self.table.get(slot);
-        let polled = lbio.policy.is_poll();
-        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
+        let entry = self.table.get(slot);
+        let polled = entry.policy.is_poll();
+        let done = entry.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
         }
@@ -235,20 +235,20 @@ impl NvmeChannel {
     /// the long path.
     #[inline(always)]
     #[allow(clippy::result_large_err)]
-    fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
-        self.start_polled::<false>(request, claim)
+    fn start(&mut self, request: Request, recipient: Recipient) -> Result<u16, Rejected> {
+        self.start_polled::<false>(request, recipient)
     }
 
     /// The same for I/O that is timed, by `adaptive` or because there is work for its gap. Separate
     /// because every register counts.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_other(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start_other(&mut self, request: Request, recipient: Recipient) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         if self.waiter.polls_timed(policy) {
-            return self.start_polled::<true>(request, claim);
+            return self.start_polled::<true>(request, recipient);
         }
-        self.start_long(request, claim)
+        self.start_long(request, recipient)
     }
 
     #[inline(always)]
@@ -256,14 +256,14 @@ impl NvmeChannel {
     fn start_polled<const TIMED: bool>(
         &mut self,
         request: Request,
-        claim: Claim,
+        recipient: Recipient,
     ) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         if !TIMED && !policy.is_poll() {
-            return self.start_other(request, claim);
+            return self.start_other(request, recipient);
         }
         let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
-            return self.start_long(request, claim);
+            return self.start_long(request, recipient);
         };
         // A scattered buffer has no length of its own, and so takes the long path.
         let (data, data_bytes) = (buf.iova(), buf.len() as u32);
@@ -276,13 +276,15 @@ impl NvmeChannel {
         let ready = self.polled.backlog.is_empty() && self.polled.pair.is_current();
         if !(op.is_common() && whole && inside && ready) {
             return if TIMED {
-                self.start_long(request, claim)
+                self.start_long(request, recipient)
             } else {
-                self.start_other(request, claim)
+                self.start_other(request, recipient)
             };
         }
-        let Some(slot) = self.table.take_free() else { return self.start_in(None, request, claim) };
-        self.table.fill(slot, request, 0, Policy::Poll, claim);
+        let Some(slot) = self.table.take_free() else {
+            return self.start_in(None, request, recipient);
+        };
+        self.table.fill(slot, request, 0, Policy::Poll, recipient);
         let (nsid, second) = (self.ns.nsid, Iova(0));
         let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
         // The queue slot of this request slot: it has no other command, and no other request uses
@@ -300,7 +302,7 @@ impl NvmeChannel {
 
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_long(&mut self, mut request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start_long(&mut self, mut request: Request, recipient: Recipient) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         let looked = match self.check(&request, policy).and_then(|()| self.make_current(policy)) {
             Ok(looked) => looked,
@@ -314,7 +316,7 @@ impl NvmeChannel {
         {
             request.policy = Some(SAMPLED);
         }
-        self.start_in(slot, request, claim)
+        self.start_in(slot, request, recipient)
     }
 
     /// Whether a request of `policy` goes to the queue with an interrupt.
@@ -369,7 +371,7 @@ impl NvmeChannel {
         &mut self,
         slot: Option<u16>,
         request: Request,
-        claim: Claim,
+        recipient: Recipient,
     ) -> Result<u16, Rejected> {
         let Some(slot) = slot.or_else(|| self.slot_of_dropped()) else {
             return Err(Rejected {
@@ -379,7 +381,7 @@ impl NvmeChannel {
         };
         let policy = request.policy.unwrap_or(self.policy);
         if request.op == Op::Flush && self.has_lost_cache() {
-            self.table.fill(slot, request, 0, policy, claim);
+            self.table.fill(slot, request, 0, policy, recipient);
             // Fails the flush for the last loss, and with it for those before.
             self.table.get_mut(slot).note_cache(self.cache_losses - 1);
             self.table.cancel_rest(slot, CommandError::CacheLost);
@@ -394,10 +396,10 @@ impl NvmeChannel {
         };
         let (op, bytes) = (request.op, blocks << self.ns.block_shift);
         let interrupt = self.goes_to_interrupt(policy, op, bytes);
-        self.table.fill(slot, request, blocks, policy, claim);
-        let lbio = self.table.get_mut(slot);
-        (lbio.own_slot_free, lbio.interrupt) = (true, interrupt);
-        lbio.note_cache(self.cache_losses);
+        self.table.fill(slot, request, blocks, policy, recipient);
+        let entry = self.table.get_mut(slot);
+        (entry.own_slot_free, entry.interrupt) = (true, interrupt);
+        entry.note_cache(self.cache_losses);
         let timed_ns = policy.wants_times().then(|| self.take_time(slot, op, bytes));
         if timed_ns.is_none() && self.waiter.takes_times() {
             self.take_time(slot, op, bytes);
@@ -444,7 +446,7 @@ impl NvmeChannel {
 
     /// The queue with an interrupt or the polled one, with the fields that its methods need.
     #[inline(always)]
-    fn split(&mut self, interrupt: bool) -> (&mut Queue, &mut Table, &NamespaceInfo) {
+    fn split(&mut self, interrupt: bool) -> (&mut Queue, &mut RequestTable, &NamespaceInfo) {
         let queue = match &mut self.interrupt {
             Some(queue) if interrupt => queue,
             _ => &mut self.polled,
@@ -472,13 +474,13 @@ impl BlockChannel for NvmeChannel {
 
     #[inline]
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
-        let slot = self.start(request, Claim::Ticket)?;
+        let slot = self.start(request, Recipient::Ticket)?;
         Ok(self.table.ticket(slot))
     }
 
     #[inline]
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
-        self.start(request, Claim::Queue).map(|_| ())
+        self.start(request, Recipient::Queue).map(|_| ())
     }
 
     #[inline]

@@ -28,7 +28,7 @@
 //!   request          Request, Ticket, Done
 //!   device           traits BlockDevice and BlockChannel
 //!   bytes            its read_at and write_at
-//!   lbio             the table of slots: two cache lines a request
+//!   request_table    the request slots of a channel: two cache lines each
 //!   channel          NvmeChannel: start_polled, the common path; start_long, all other requests
 //!   channel/view       queues as the Gap (crate completion) sees them
 //!   channel/queue      a queue pair and its backlog
@@ -127,12 +127,12 @@ mod error;
 pub mod futures;
 mod group;
 mod kernel;
-mod lbio;
 mod nvme_device;
 mod open;
 mod options;
 mod probe;
 mod request;
+mod request_table;
 mod stamps;
 mod uri;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::lbio::{Requests, Table};
+use super::super::request_table::{RequestTable, Requests};
 use super::view::View;
 use meantime_completion::{Gap, Source, WaitPlan};
 use meantime_nvme::queue::Tag;
@@ -20,39 +20,39 @@ impl Queue {
     /// Stages commands of `slot`. Returns true when none is left, and false if the queue accepts no
     /// more.
     #[inline(always)]
-    pub(super) fn send(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
-        let lbio = table.get_mut(slot);
-        if lbio.covers_other_than(self.pair.controller()) {
+    pub(super) fn send(&mut self, table: &mut RequestTable, ns: &NamespaceInfo, slot: u16) -> bool {
+        let entry = table.get_mut(slot);
+        if entry.covers_other_than(self.pair.controller()) {
             table.cancel_rest(slot, CommandError::CacheLost);
             return true;
         }
-        if lbio.op == Op::CompareAndWrite {
+        if entry.op == Op::CompareAndWrite {
             return self.send_pair(table, ns, slot);
         }
-        while lbio.has_more() {
+        while entry.has_more() {
             // The first command goes in the request's own slot, and so does a later one while none
             // is in flight. In that case a queue needs no other slots.
-            let own = lbio.is_own_slot_free() && self.pair.is_current();
+            let own = entry.is_own_slot_free() && self.pair.is_current();
             let tag = if own { Some(Tag::assigned(slot)) } else { self.pair.take_tag() };
             let Some(tag) = tag else { return false };
-            lbio.own_slot_free = false;
-            self.pair.stage_kept(tag, slot, &lbio.emit(ns));
+            entry.own_slot_free = false;
+            self.pair.stage_kept(tag, slot, &entry.emit(ns));
         }
         true
     }
 
     /// Stages a fused pair: both commands or none. Returns true if they are staged.
     #[cold]
-    fn send_pair(&mut self, table: &mut Table, ns: &NamespaceInfo, slot: u16) -> bool {
-        let lbio = table.get_mut(slot);
-        if !lbio.has_more() {
+    fn send_pair(&mut self, table: &mut RequestTable, ns: &NamespaceInfo, slot: u16) -> bool {
+        let entry = table.get_mut(slot);
+        if !entry.has_more() {
             return true;
         }
-        let sent = lbio.own_slot_free
+        let sent = entry.own_slot_free
             && self.pair.is_current()
-            && self.pair.stage_pair(Tag::assigned(slot), slot, &lbio.pair(ns));
+            && self.pair.stage_pair(Tag::assigned(slot), slot, &entry.pair(ns));
         if sent {
-            lbio.pair_sent();
+            entry.pair_sent();
         }
         sent
     }
@@ -60,7 +60,7 @@ impl Queue {
     /// Sends the backlog. A request whose queue is lost fails.
     #[cold]
     #[inline(never)]
-    pub(super) fn send_backlog(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+    pub(super) fn send_backlog(&mut self, table: &mut RequestTable, ns: &NamespaceInfo) {
         while let Some(&slot) = self.backlog.front() {
             if self.send(table, ns, slot) {
                 self.backlog.pop_front();
@@ -92,7 +92,7 @@ impl Queue {
     /// would learn that it was not executed. Gives up after the time that a command may take.
     pub(super) fn send_rest(
         &mut self,
-        table: &mut Table,
+        table: &mut RequestTable,
         ns: &NamespaceInfo,
         gap: &mut Gap,
         plan: WaitPlan,
@@ -120,7 +120,7 @@ impl Queue {
 
     /// Called after completions: there may be room for the backlog.
     #[inline(always)]
-    pub(super) fn after_reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+    pub(super) fn after_reap(&mut self, table: &mut RequestTable, ns: &NamespaceInfo) {
         if !self.backlog.is_empty() {
             self.send_backlog(table, ns);
         }
@@ -128,14 +128,14 @@ impl Queue {
 
     /// Reaps completions, and sends the backlog.
     #[inline(always)]
-    pub(super) fn reap(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+    pub(super) fn reap(&mut self, table: &mut RequestTable, ns: &NamespaceInfo) {
         self.pair.progress();
         View { pair: &mut self.pair, table, ns, probe: &() }.reap();
         self.after_reap(table, ns);
     }
 
     /// Checks deadlines and resets.
-    pub(super) fn tick(&mut self, table: &mut Table, ns: &NamespaceInfo) {
+    pub(super) fn tick(&mut self, table: &mut RequestTable, ns: &NamespaceInfo) {
         let now_ns = self.pair.clock().now_ns();
         View { pair: &mut self.pair, table, ns, probe: &() }.tick(now_ns);
         self.after_reap(table, ns);

@@ -1,7 +1,7 @@
 //! One or both of a channel's queues with the table of its requests, as the gap sees them.
 
-use super::super::lbio::{Requests, Table};
 use super::super::probe::Probe;
+use super::super::request_table::{RequestTable, Requests};
 use meantime_completion::Source;
 use meantime_hw::clock::thread_cpu_ns;
 use meantime_nvme::{IoQueue, NamespaceInfo};
@@ -10,7 +10,7 @@ use rustix::thread::sched_getcpu;
 /// A queue and the table of its requests, as the gap sees them, with the probe of the wait.
 pub(super) struct View<'a, P> {
     pub(super) pair: &'a mut IoQueue,
-    pub(super) table: &'a mut Table,
+    pub(super) table: &'a mut RequestTable,
     pub(super) ns: &'a NamespaceInfo,
     pub(super) probe: &'a P,
 }
@@ -89,7 +89,7 @@ impl<P: Probe> Source for View<'_, P> {
 pub(super) struct Both<'a, P> {
     pub(super) polled: &'a mut IoQueue,
     pub(super) interrupt: &'a mut IoQueue,
-    pub(super) table: &'a mut Table,
+    pub(super) table: &'a mut RequestTable,
     pub(super) ns: &'a NamespaceInfo,
     pub(super) probe: &'a P,
 }

@@ -1,8 +1,8 @@
 //! The waits of a channel, and what it learns from them.
 
-use super::super::lbio::Table;
 use super::super::probe::Probe;
 use super::super::request::Done;
+use super::super::request_table::RequestTable;
 use super::NvmeChannel;
 use super::queue::Queue;
 use super::view::{Both, View};
@@ -19,7 +19,7 @@ const UNFETCHED_NS: u64 = 20_000;
 pub(super) struct Parts<'p, P> {
     polled: &'p mut Queue,
     interrupt: &'p mut Option<Queue>,
-    table: &'p mut Table,
+    table: &'p mut RequestTable,
     ns: &'p NamespaceInfo,
     probe: &'p P,
 }
@@ -168,9 +168,9 @@ impl NvmeChannel {
         if self.waiter.is_plugged() {
             self.ring_all();
         }
-        let lbio = self.table.get(slot);
-        let polled = lbio.policy.is_poll() && !self.waiter.is_asked();
-        let done = lbio.is_done() || polled && self.polls_until_done(slot, probe);
+        let entry = self.table.get(slot);
+        let polled = entry.policy.is_poll() && !self.waiter.is_asked();
+        let done = entry.is_done() || polled && self.polls_until_done(slot, probe);
         if !done {
             self.wait_long(slot, probe);
         }
@@ -259,8 +259,8 @@ impl NvmeChannel {
     /// Starts timing `slot`, whose command has been sent and is waited for by `policy`.
     #[inline(never)]
     pub(super) fn start_timed(&mut self, slot: u16, policy: Policy) {
-        let lbio = self.table.get_mut(slot);
-        let (op, bytes) = (lbio.op, lbio.buf_mut().map_or(0, |buf| buf.len() as u64));
+        let entry = self.table.get_mut(slot);
+        let (op, bytes) = (entry.op, entry.buf_mut().map_or(0, |buf| buf.len() as u64));
         let class = self.table.class(op, bytes, self.table.active());
         if !self.waiter.wants_time(policy, class) {
             return;

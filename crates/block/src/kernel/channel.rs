@@ -8,8 +8,8 @@ use rustix::fs::FallocateFlags;
 use super::super::device::{BlockChannel, BlockInfo};
 use super::super::error::{ChannelError, SubmitError};
 use super::super::group::GroupChannel;
-use super::super::lbio::Claim;
 use super::super::request::{Done, Rejected, Request, Ticket};
+use super::super::request_table::Recipient;
 use super::io::{Engine, KernelIo};
 use super::shared::Shared;
 use meantime_completion::Source as _;
@@ -158,7 +158,7 @@ impl KernelChannel {
     }
 
     #[allow(clippy::result_large_err)]
-    fn start(&mut self, request: Request, claim: Claim) -> Result<u16, Rejected> {
+    fn start(&mut self, request: Request, recipient: Recipient) -> Result<u16, Rejected> {
         if self.started.is_multiple_of(STARTS_PER_CLOCK) {
             self.show();
             self.io.state.table.free_dropped();
@@ -178,7 +178,7 @@ impl KernelChannel {
         let table = &mut self.io.state.table;
         let flushes = request.fua && request.op == Op::WriteZeroes;
         let op = request.op;
-        table.fill(slot, request, 0, policy, claim);
+        table.fill(slot, request, 0, policy, recipient);
         self.started += 1;
         // Only transfers can be polled for.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
@@ -236,12 +236,12 @@ impl BlockChannel for KernelChannel {
     }
 
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected> {
-        let slot = self.start(request, Claim::Ticket)?;
+        let slot = self.start(request, Recipient::Ticket)?;
         Ok(self.io.state.table.ticket(slot))
     }
 
     fn enqueue(&mut self, request: Request) -> Result<(), Rejected> {
-        self.start(request, Claim::Queue).map(|_| ())
+        self.start(request, Recipient::Queue).map(|_| ())
     }
 
     fn plug(&mut self) {

@@ -1,7 +1,7 @@
 //! The requests of a channel that are with the kernel.
 
 use super::super::error::IoErrorKind;
-use super::super::lbio::Table;
+use super::super::request_table::RequestTable;
 use meantime_hw::DmaBuf;
 use meantime_hw::dma::Iova;
 use meantime_hw::uring::{UringIo, UringOp};
@@ -35,7 +35,7 @@ pub(super) struct Submission {
 
 /// The slots of a channel.
 pub(super) struct KernelRequests {
-    pub(super) table: Table,
+    pub(super) table: RequestTable,
     submissions: Box<[Submission]>,
     /// Requests that the kernel executed partly, or not for now; they are to be resent.
     pub(super) again: Vec<u16>,
@@ -50,7 +50,7 @@ impl KernelRequests {
     /// `command_bytes` says that the kernel takes NVMe commands, of at most this much data.
     pub(super) fn new(depth: u16, command_bytes: Option<u64>) -> Self {
         Self {
-            table: Table::new(depth),
+            table: RequestTable::new(depth),
             submissions: vec![Submission::default(); usize::from(depth)].into(),
             again: Vec::with_capacity(usize::from(depth)),
             orphans: Vec::with_capacity(2 * usize::from(depth)),
@@ -203,8 +203,8 @@ impl KernelRequests {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::super::lbio::Claim;
     use super::super::super::request::Request;
+    use super::super::super::request_table::Recipient;
     use super::*;
     use meantime_completion::Policy;
     use meantime_hw::uring::KernelMemory;
@@ -222,7 +222,7 @@ mod tests {
         let (op, data) = (UringOp::Read, buf.iova());
         let io = UringIo { op, offset_bytes: 4096, bytes: 8192, data, ..UringIo::default() };
         let slot = state.table.take_free().unwrap();
-        state.table.fill(slot, Request::read(1, buf), 0, Policy::Interrupt, Claim::Ticket);
+        state.table.fill(slot, Request::read(1, buf), 0, Policy::Interrupt, Recipient::Ticket);
         (slot, state.begin(slot, io, false, false))
     }
 
@@ -268,7 +268,7 @@ mod tests {
         let mut state = KernelRequests::new(1, None);
         let slot = state.table.take_free().unwrap();
         let request = Request::write_zeroes(0, 8).fua();
-        state.table.fill(slot, request, 0, Policy::Interrupt, Claim::Ticket);
+        state.table.fill(slot, request, 0, Policy::Interrupt, Recipient::Ticket);
         let op = UringOp::Fallocate { mode: 0 };
         let io = UringIo { op, bytes: 4096, ..UringIo::default() };
         let io = state.begin(slot, io, false, true);

@@ -1,5 +1,5 @@
-//! Light-weight block I/O: a table of preallocated request slots. The queue pair keeps a slot's
-//! index with each command as its requester, so a completion finds its request without a search.
+//! The request slots of a channel, which are allocated with it. The queue pair keeps a slot's index
+//! with each command as its requester, so a completion finds its request without a search.
 
 use std::collections::VecDeque;
 
@@ -25,9 +25,9 @@ enum SlotState {
     Done,
 }
 
-/// The destination of a result.
+/// Where the result of a request goes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Recipient {
     /// The holder of the ticket.
     Ticket,
     /// The next caller that asks for any result.
@@ -35,13 +35,13 @@ pub(crate) enum Claim {
     /// None: it is dropped.
     #[default]
     Detached,
-    /// As [`Claim::Ticket`], for a timed request.
+    /// As [`Recipient::Ticket`], for a timed request.
     TimedTicket,
-    /// As [`Claim::Queue`], for a timed request.
+    /// As [`Recipient::Queue`], for a timed request.
     TimedQueue,
 }
 
-impl Claim {
+impl Recipient {
     /// The same, timed.
     fn timed(self) -> Self {
         match self {
@@ -70,12 +70,12 @@ impl Claim {
     }
 }
 
-/// One request: two cache lines.
+/// The place for one request: two cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Lbio {
+pub(crate) struct RequestSlot {
     state: SlotState,
-    claim: Claim,
+    recipient: Recipient,
     pub(crate) op: Op,
     fua: bool,
     /// Whether a caller has waited for it before.
@@ -110,7 +110,7 @@ pub(crate) struct Lbio {
     error: Option<IoErrorKind>,
 }
 
-impl Lbio {
+impl RequestSlot {
     fn free(next_free: u16, generation: u32) -> Self {
         Self { next_free, generation, ..Self::default() }
     }
@@ -138,8 +138,8 @@ impl Lbio {
         InFlight {
             policy: self.policy,
             flight: self.flight(),
-            timed: self.claim.is_timed(),
-            unclaimed: self.claim.is_queued(),
+            timed: self.recipient.is_timed(),
+            unclaimed: self.recipient.is_queued(),
         }
     }
 
@@ -161,7 +161,7 @@ impl Lbio {
         }
     }
 
-    /// The count stored by [`Lbio::note_cache`].
+    /// The count stored by [`RequestSlot::note_cache`].
     fn losses_noted(&self) -> u32 {
         self.next_lba as u32
     }
@@ -209,7 +209,7 @@ impl Lbio {
     }
 
     /// The two commands of a compare-and-write, whose buffer is contiguous. They count as in flight
-    /// after [`Lbio::pair_sent`].
+    /// after [`RequestSlot::pair_sent`].
     pub(crate) fn pair(&self, ns: &NamespaceInfo) -> [Command; 2] {
         // No more than are atomic, which are few.
         let nlb = self.left as u32;
@@ -255,9 +255,9 @@ const fn index(slot: u16) -> usize {
     slot as usize % MAX_DEPTH
 }
 
-/// The slots of a channel. It does not allocate after its creation.
-pub(crate) struct Table {
-    lbios: Box<[Lbio; MAX_DEPTH]>,
+/// The request slots of a channel. It does not allocate after its creation.
+pub(crate) struct RequestTable {
+    slots: Box<[RequestSlot; MAX_DEPTH]>,
     depth: u16,
     /// The first free slot, which links to the others. The one freed last is reused first, while
     /// its cache lines are warm.
@@ -272,14 +272,14 @@ pub(crate) struct Table {
     losses_reported: u32,
 }
 
-impl Table {
+impl RequestTable {
     pub(crate) fn new(depth: u16) -> Self {
         let link = |slot: u16| if slot + 1 < depth { slot + 1 } else { NO_SLOT };
         let first = Ticket::first_generation();
-        let lbios: Vec<Lbio> =
-            (0..MAX_DEPTH as u16).map(|slot| Lbio::free(link(slot), first)).collect();
+        let slots: Vec<RequestSlot> =
+            (0..MAX_DEPTH as u16).map(|slot| RequestSlot::free(link(slot), first)).collect();
         Self {
-            lbios: lbios.try_into().expect("as many as there can be"),
+            slots: slots.try_into().expect("as many as there can be"),
             depth,
             free: if depth > 0 { 0 } else { NO_SLOT },
             done: VecDeque::with_capacity(usize::from(depth)),
@@ -312,7 +312,7 @@ impl Table {
         self.queued
     }
 
-    /// A free slot for [`Table::fill`].
+    /// A free slot for [`RequestTable::fill`].
     #[inline(always)]
     pub(crate) fn take_free(&mut self) -> Option<u16> {
         let slot = self.free;
@@ -324,7 +324,7 @@ impl Table {
     }
 
     /// Puts a checked request into a free slot. `blocks` of it are still to be sent, by
-    /// [`Table::send`]; 0 if its one command is sent at once.
+    /// `Queue::send`; 0 if its one command is sent at once.
     #[inline(always)]
     pub(crate) fn fill(
         &mut self,
@@ -332,41 +332,41 @@ impl Table {
         request: Request,
         blocks: u64,
         policy: Policy,
-        claim: Claim,
+        recipient: Recipient,
     ) {
-        let lbio = &mut self.lbios[index(slot)];
-        debug_assert!(lbio.pending == 0 && lbio.error.is_none() && lbio.buf.is_none());
-        lbio.state = SlotState::Active;
-        lbio.claim = claim;
-        lbio.op = request.op;
-        lbio.fua = request.fua;
-        lbio.waited = false;
-        lbio.interrupt = false;
-        lbio.pending = 1;
-        lbio.left = blocks;
+        let entry = &mut self.slots[index(slot)];
+        debug_assert!(entry.pending == 0 && entry.error.is_none() && entry.buf.is_none());
+        entry.state = SlotState::Active;
+        entry.recipient = recipient;
+        entry.op = request.op;
+        entry.fua = request.fua;
+        entry.waited = false;
+        entry.interrupt = false;
+        entry.pending = 1;
+        entry.left = blocks;
         if blocks > 0 {
-            lbio.next_lba = request.lba;
+            entry.next_lba = request.lba;
             let contiguous = request.buf.as_ref().filter(|buf| !buf.is_scattered());
-            lbio.next_data = contiguous.map_or(Iova(0), DmaBuf::iova);
+            entry.next_data = contiguous.map_or(Iova(0), DmaBuf::iova);
         }
         // There is nothing to drop, and the hot path must not check.
-        std::mem::forget(std::mem::replace(&mut lbio.buf, request.buf));
-        lbio.user_data = request.user_data;
-        lbio.lba = request.lba;
-        lbio.policy = policy;
-        lbio.failed = false;
+        std::mem::forget(std::mem::replace(&mut entry.buf, request.buf));
+        entry.user_data = request.user_data;
+        entry.lba = request.lba;
+        entry.policy = policy;
+        entry.failed = false;
         self.active += 1;
-        self.queued += usize::from(claim.is_queued());
+        self.queued += usize::from(recipient.is_queued());
     }
 
     #[inline(always)]
-    pub(crate) fn get(&self, slot: u16) -> &Lbio {
-        &self.lbios[index(slot)]
+    pub(crate) fn get(&self, slot: u16) -> &RequestSlot {
+        &self.slots[index(slot)]
     }
 
     #[inline(always)]
-    pub(crate) fn get_mut(&mut self, slot: u16) -> &mut Lbio {
-        &mut self.lbios[index(slot)]
+    pub(crate) fn get_mut(&mut self, slot: u16) -> &mut RequestSlot {
+        &mut self.slots[index(slot)]
     }
 
     /// The ticket for the request in `slot`.
@@ -393,12 +393,12 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn fail(&mut self, slot: u16, error: impl Into<IoErrorKind>) {
-        let (lbio, error) = (self.get_mut(slot), error.into());
-        lbio.fail(error);
+        let (entry, error) = (self.get_mut(slot), error.into());
+        entry.fail(error);
         if error == CommandError::CacheLost {
             // The first loss since it was submitted. If there are more, the next flush fails for
             // those.
-            let reported = lbio.losses_noted().saturating_add(1);
+            let reported = entry.losses_noted().saturating_add(1);
             self.losses_reported = self.losses_reported.max(reported);
         }
     }
@@ -411,10 +411,10 @@ impl Table {
     /// Called when a command of `slot` has ended, or its unsent ones are done.
     #[inline(always)]
     pub(crate) fn release(&mut self, slot: u16) {
-        let lbio = &mut self.lbios[index(slot)];
-        assert!(lbio.pending > 0, "a command ended that was never sent");
-        lbio.pending -= 1;
-        if lbio.pending == 0 {
+        let entry = &mut self.slots[index(slot)];
+        assert!(entry.pending > 0, "a command ended that was never sent");
+        entry.pending -= 1;
+        if entry.pending == 0 {
             self.finish(slot);
         }
     }
@@ -422,17 +422,17 @@ impl Table {
     #[inline(always)]
     fn finish(&mut self, slot: u16) {
         self.active -= 1;
-        let lbio = &mut self.lbios[index(slot)];
-        lbio.state = SlotState::Done;
-        match lbio.claim {
-            Claim::Ticket => {}
-            Claim::Queue => {
+        let entry = &mut self.slots[index(slot)];
+        entry.state = SlotState::Done;
+        match entry.recipient {
+            Recipient::Ticket => {}
+            Recipient::Queue => {
                 self.queued -= 1;
                 self.done.push_back(slot);
             }
-            Claim::Detached => self.drop_result(slot),
-            Claim::TimedTicket => self.note_time(slot),
-            Claim::TimedQueue => {
+            Recipient::Detached => self.drop_result(slot),
+            Recipient::TimedTicket => self.note_time(slot),
+            Recipient::TimedQueue => {
                 self.queued -= 1;
                 self.done.push_back(slot);
                 self.note_time(slot);
@@ -451,9 +451,9 @@ impl Table {
 
     /// A failure, above all a time-out, is no measure of the device time.
     fn note_time(&mut self, slot: u16) {
-        let lbio = &self.lbios[index(slot)];
-        if !lbio.failed {
-            self.timed.push(Timed { policy: lbio.policy, flight: lbio.flight() });
+        let entry = &self.slots[index(slot)];
+        if !entry.failed {
+            self.timed.push(Timed { policy: entry.policy, flight: entry.flight() });
         }
     }
 
@@ -475,15 +475,15 @@ impl Table {
     #[cold]
     fn take_dropped(&self, ended: bool) -> Option<Ticket> {
         Ticket::take_dropped(|slot, generation| {
-            let lbio = self.get(slot);
+            let entry = self.get(slot);
             slot < self.depth
-                && lbio.generation == generation
-                && match lbio.state {
+                && entry.generation == generation
+                && match entry.state {
                     SlotState::Free => false,
                     SlotState::Active => !ended,
                     SlotState::Done => true,
                 }
-                && matches!(lbio.claim, Claim::Ticket | Claim::TimedTicket)
+                && matches!(entry.recipient, Recipient::Ticket | Recipient::TimedTicket)
         })
     }
 
@@ -513,7 +513,7 @@ impl Table {
         Some(self.take_done(slot))
     }
 
-    /// Whether [`Table::next_done`] would find one.
+    /// Whether [`RequestTable::next_done`] would find one.
     #[inline(always)]
     pub(crate) fn has_done(&self) -> bool {
         !self.done.is_empty()
@@ -528,37 +528,40 @@ impl Table {
         }
     }
 
-    /// Frees a slot whose request has succeeded. `None` if it failed: see [`Table::take_failed`].
+    /// Frees a slot whose request has succeeded. `None` if it failed: see
+    /// [`RequestTable::take_failed`].
     #[inline(always)]
     pub(crate) fn take(&mut self, slot: u16) -> Option<Done> {
-        let lbio = &mut self.lbios[index(slot)];
-        debug_assert_eq!(lbio.state, SlotState::Done);
-        if lbio.failed {
+        let entry = &mut self.slots[index(slot)];
+        debug_assert_eq!(entry.state, SlotState::Done);
+        if entry.failed {
             return None;
         }
-        lbio.state = SlotState::Free;
-        lbio.generation = lbio.generation.wrapping_add(1);
-        lbio.next_free = std::mem::replace(&mut self.free, slot);
-        Some(Done { result: Ok(()), buf: lbio.buf.take(), user_data: lbio.user_data })
+        entry.state = SlotState::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.next_free = std::mem::replace(&mut self.free, slot);
+        Some(Done { result: Ok(()), buf: entry.buf.take(), user_data: entry.user_data })
     }
 
     /// Frees a slot whose request has ended, successfully or not.
     #[cold]
     #[inline(never)]
     pub(crate) fn take_failed(&mut self, slot: u16) -> Done {
-        let lbio = self.get_mut(slot);
-        lbio.failed = false;
-        let (op, lba) = (lbio.op, lbio.lba);
-        let failures = std::mem::take(&mut lbio.failures);
+        let entry = self.get_mut(slot);
+        entry.failed = false;
+        let (op, lba) = (entry.op, entry.lba);
+        let failures = std::mem::take(&mut entry.failures);
         // Both commands of a pair have ended; if only one failed, it was not the write.
-        if op == Op::CompareAndWrite && lbio.error == Some(IoErrorKind::Miscompare) && failures == 1
+        if op == Op::CompareAndWrite
+            && entry.error == Some(IoErrorKind::Miscompare)
+            && failures == 1
         {
-            lbio.error = Some(IoErrorKind::Unfused);
+            entry.error = Some(IoErrorKind::Unfused);
         }
-        if lbio.error == Some(IoErrorKind::Unfused) {
+        if entry.error == Some(IoErrorKind::Unfused) {
             tracing::error!(lba, "the device did a fused write whose comparison had failed");
         }
-        let error = lbio.error.take().map(|kind| IoError { op, lba, kind });
+        let error = entry.error.take().map(|kind| IoError { op, lba, kind });
         let mut done = self.take(slot).expect("failed no more");
         done.result = error.map_or(Ok(()), Err);
         done
@@ -578,10 +581,10 @@ impl Table {
     /// Starts timing `slot`, which is of `class`.
     #[inline]
     pub(crate) fn take_time(&mut self, slot: u16, class: Class, now_ns: u64) {
-        let lbio = self.get_mut(slot);
-        lbio.submitted_ns = now_ns;
-        lbio.class = class;
-        lbio.claim = lbio.claim.timed();
+        let entry = self.get_mut(slot);
+        entry.submitted_ns = now_ns;
+        entry.class = class;
+        entry.recipient = entry.recipient.timed();
     }
 
     /// Detaches the ticket's request: its result is dropped.
@@ -591,36 +594,37 @@ impl Table {
             self.drop_result(slot);
         } else {
             // The time of a request without a waiter is no measure of waiting.
-            self.get_mut(slot).claim = Claim::Detached;
+            self.get_mut(slot).recipient = Recipient::Detached;
         }
     }
 
     /// The slots of requests in flight without a ticket.
     pub(crate) fn queued_slots(&self) -> impl Iterator<Item = u16> + '_ {
-        let queued = |lbio: &&Lbio| lbio.state == SlotState::Active && lbio.claim.is_queued();
+        let queued =
+            |entry: &&RequestSlot| entry.state == SlotState::Active && entry.recipient.is_queued();
         let slots = (0..self.depth).filter(move |slot| queued(&self.get(*slot)));
         slots.take(self.queued)
     }
 
     /// The requests in flight.
     pub(crate) fn under_way(&self) -> impl Iterator<Item = InFlight> {
-        let slots = self.lbios[..usize::from(self.depth)].iter();
-        slots.filter(|lbio| lbio.state == SlotState::Active).map(Lbio::in_flight)
+        let slots = self.slots[..usize::from(self.depth)].iter();
+        slots.filter(|entry| entry.state == SlotState::Active).map(RequestSlot::in_flight)
     }
 
     /// The request in `slot`, as it was before this call marks it as waited for.
     #[inline]
     pub(crate) fn begin_wait(&mut self, slot: u16) -> InFlight {
-        let lbio = self.get_mut(slot);
-        let request = lbio.in_flight();
-        lbio.waited = true;
+        let entry = self.get_mut(slot);
+        let request = entry.in_flight();
+        entry.waited = true;
         request
     }
 }
 
 /// The requests of a channel, as its queues use them off the fast path.
 pub(crate) struct Requests<'a> {
-    pub(crate) table: &'a mut Table,
+    pub(crate) table: &'a mut RequestTable,
     pub(crate) ns: &'a NamespaceInfo,
 }
 
@@ -634,12 +638,12 @@ impl Requester for Requests<'_> {
     }
 }
 
-impl Lbio {
+impl RequestSlot {
     /// The command of a request with data that is a single command; the queue keeps others itself.
     /// It is repeated, so its time is no measure of the device time.
     #[cold]
     fn whole(&mut self, ns: &NamespaceInfo) -> Option<Command> {
-        self.claim = self.claim.untimed();
+        self.recipient = self.recipient.untimed();
         let buf =
             self.buf.as_ref().filter(|_| self.op.has_data() && self.op != Op::CompareAndWrite)?;
         let data_bytes = buf.transfer_bytes() as u32;
@@ -707,7 +711,7 @@ fn was_aborted(status: Status) -> bool {
 }
 
 /// Removes this table's tickets from the list of dropped ones.
-impl Drop for Table {
+impl Drop for RequestTable {
     fn drop(&mut self) {
         while let Some(ticket) = self.take_dropped(false) {
             ticket.redeem();
