@@ -41,10 +41,10 @@ pub struct ChannelCounters {
 /// Bytes of a page-aligned buffer that PRP1 and PRP2 cover without a list.
 const TWO_PAGES: u32 = 8192;
 
-/// The policy of a polled I/O that is timed: it polls as well, but on the path with a clock. The
-/// sample is the one I/O in some hundred that checks deadlines anyway, so the others pay nothing
-/// for the mean.
-const SAMPLED: Policy = Policy::HybridFixed(0);
+/// The policy of an I/O of `poll` whose device time is measured: a planned sleep of 0 ns polls at
+/// once, too, but on the path that reads the clock. Such an I/O is one of those, one in some
+/// hundred, that check deadlines anyway, so the others pay nothing for the mean device time.
+const POLL_TIMED: Policy = Policy::HybridFixed(0);
 
 /// One thread's channel to an NVMe namespace.
 ///
@@ -230,40 +230,42 @@ impl NvmeChannel {
         Ok(blocks)
     }
 
-    /// The common case in one function: a read or write that is one command, on the polled queue,
-    /// with room for it and an empty backlog. Everything else, including invalid requests, takes
-    /// the long path.
+    /// Starts `request`, whose result goes to `to`, on the path of its policy.
     #[inline(always)]
     #[allow(clippy::result_large_err)]
-    fn start(&mut self, request: Request, recipient: Recipient) -> Result<u16, Rejected> {
-        self.start_polled::<false>(request, recipient)
+    fn start(&mut self, request: Request, to: Recipient) -> Result<u16, Rejected> {
+        self.start_polled::<false>(request, to)
     }
 
-    /// The same for I/O that is timed, by `adaptive` or because there is work for its gap. Separate
-    /// because every register counts.
+    /// Starts what the untimed common path does not: I/O that is timed, by `adaptive` or because
+    /// there is work for its gap, and all that takes the long path. It is a function of its own
+    /// because every register of the untimed path counts.
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_other(&mut self, request: Request, recipient: Recipient) -> Result<u16, Rejected> {
+    fn start_timed_or_long(&mut self, request: Request, to: Recipient) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         if self.waiter.polls_timed(policy) {
-            return self.start_polled::<true>(request, recipient);
+            return self.start_polled::<true>(request, to);
         }
-        self.start_long(request, recipient)
+        self.start_long(request, to)
     }
 
+    /// The common path in one function: a read or write that is one command, on the polled queue,
+    /// with room for it and an empty backlog. Everything else, including invalid requests, takes
+    /// the long path. `TIMED` says whether the I/O is timed.
     #[inline(always)]
     #[allow(clippy::result_large_err)]
     fn start_polled<const TIMED: bool>(
         &mut self,
         request: Request,
-        recipient: Recipient,
+        to: Recipient,
     ) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         if !TIMED && !policy.is_poll() {
-            return self.start_other(request, recipient);
+            return self.start_timed_or_long(request, to);
         }
         let Some(buf) = request.buf.as_ref().filter(|buf| buf.is_of(&self.heap)) else {
-            return self.start_long(request, recipient);
+            return self.start_long(request, to);
         };
         // A scattered buffer has no length of its own, and so takes the long path.
         let (data, data_bytes) = (buf.iova(), buf.len() as u32);
@@ -276,15 +278,13 @@ impl NvmeChannel {
         let ready = self.polled.backlog.is_empty() && self.polled.pair.is_current();
         if !(op.is_common() && whole && inside && ready) {
             return if TIMED {
-                self.start_long(request, recipient)
+                self.start_long(request, to)
             } else {
-                self.start_other(request, recipient)
+                self.start_timed_or_long(request, to)
             };
         }
-        let Some(slot) = self.table.take_free() else {
-            return self.start_in(None, request, recipient);
-        };
-        self.table.fill(slot, request, 0, Policy::Poll, recipient);
+        let Some(slot) = self.table.take_free() else { return self.start_in(None, request, to) };
+        self.table.fill(slot, request, 0, Policy::Poll, to);
         let (nsid, second) = (self.ns.nsid, Iova(0));
         let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
         // The queue slot of this request slot: it has no other command, and no other request uses
@@ -302,7 +302,7 @@ impl NvmeChannel {
 
     #[inline(never)]
     #[allow(clippy::result_large_err)]
-    fn start_long(&mut self, mut request: Request, recipient: Recipient) -> Result<u16, Rejected> {
+    fn start_long(&mut self, mut request: Request, to: Recipient) -> Result<u16, Rejected> {
         let policy = request.policy.unwrap_or(self.policy);
         let looked = match self.check(&request, policy).and_then(|()| self.make_current(policy)) {
             Ok(looked) => looked,
@@ -314,9 +314,9 @@ impl NvmeChannel {
             && slot.is_some()
             && self.waiter.take_sample(self.polled.pair.last_tick_ns())
         {
-            request.policy = Some(SAMPLED);
+            request.policy = Some(POLL_TIMED);
         }
-        self.start_in(slot, request, recipient)
+        self.start_in(slot, request, to)
     }
 
     /// Whether a request of `policy` goes to the queue with an interrupt.
@@ -371,7 +371,7 @@ impl NvmeChannel {
         &mut self,
         slot: Option<u16>,
         request: Request,
-        recipient: Recipient,
+        to: Recipient,
     ) -> Result<u16, Rejected> {
         let Some(slot) = slot.or_else(|| self.slot_of_dropped()) else {
             return Err(Rejected {
@@ -381,7 +381,7 @@ impl NvmeChannel {
         };
         let policy = request.policy.unwrap_or(self.policy);
         if request.op == Op::Flush && self.has_lost_cache() {
-            self.table.fill(slot, request, 0, policy, recipient);
+            self.table.fill(slot, request, 0, policy, to);
             // Fails the flush for the last loss, and with it for those before.
             self.table.get_mut(slot).note_cache(self.cache_losses - 1);
             self.table.cancel_rest(slot, CommandError::CacheLost);
@@ -396,7 +396,7 @@ impl NvmeChannel {
         };
         let (op, bytes) = (request.op, blocks << self.ns.block_shift);
         let interrupt = self.goes_to_interrupt(policy, op, bytes);
-        self.table.fill(slot, request, blocks, policy, recipient);
+        self.table.fill(slot, request, blocks, policy, to);
         let entry = self.table.get_mut(slot);
         (entry.own_slot_free, entry.interrupt) = (true, interrupt);
         entry.note_cache(self.cache_losses);

@@ -158,7 +158,7 @@ impl KernelChannel {
     }
 
     #[allow(clippy::result_large_err)]
-    fn start(&mut self, request: Request, recipient: Recipient) -> Result<u16, Rejected> {
+    fn start(&mut self, request: Request, to: Recipient) -> Result<u16, Rejected> {
         if self.started.is_multiple_of(STARTS_PER_CLOCK) {
             self.show();
             self.io.state.table.free_dropped();
@@ -178,7 +178,7 @@ impl KernelChannel {
         let table = &mut self.io.state.table;
         let flushes = request.fua && request.op == Op::WriteZeroes;
         let op = request.op;
-        table.fill(slot, request, 0, policy, recipient);
+        table.fill(slot, request, 0, policy, to);
         self.started += 1;
         // Only transfers can be polled for.
         let has_data = matches!(io.op, UringOp::Read | UringOp::Write { .. });
