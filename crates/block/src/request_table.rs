@@ -95,6 +95,8 @@ pub(crate) struct RequestSlot {
     /// While the slot is free: the next free one.
     next_free: u16,
     generation: u32,
+    /// Of a flush: the device's count of cache losses when it was submitted.
+    losses_noted: u32,
     /// First block of the next command, and number of unsent blocks. A flush counts as one, and has
     /// none.
     next_lba: u64,
@@ -109,6 +111,8 @@ pub(crate) struct RequestSlot {
     submitted_ns: u64,
     error: Option<IoErrorKind>,
 }
+
+const _: () = assert!(size_of::<RequestSlot>() == 128);
 
 impl RequestSlot {
     fn free(next_free: u16, generation: u32) -> Self {
@@ -156,21 +160,15 @@ impl RequestSlot {
     /// Stores the device's count of cache losses when a flush was submitted.
     pub(crate) fn note_cache(&mut self, losses: u32) {
         if self.op == Op::Flush {
-            // In the field of the next block, which a flush does not have.
-            self.next_lba = u64::from(losses);
+            self.losses_noted = losses;
         }
-    }
-
-    /// The count stored by [`RequestSlot::note_cache`].
-    fn losses_noted(&self) -> u32 {
-        self.next_lba as u32
     }
 
     /// Whether this is an unsent flush, and the data it should make durable may have been lost
     /// since.
     #[inline]
     pub(crate) fn covers_other_than(&self, controller: &Controller) -> bool {
-        self.op == Op::Flush && self.losses_noted() != controller.cache_losses()
+        self.op == Op::Flush && self.losses_noted != controller.cache_losses()
     }
 
     /// Whether there are unsent commands.
@@ -398,7 +396,7 @@ impl RequestTable {
         if error == CommandError::CacheLost {
             // The first loss since it was submitted. If there are more, the next flush fails for
             // those.
-            let reported = entry.losses_noted().saturating_add(1);
+            let reported = entry.losses_noted.saturating_add(1);
             self.losses_reported = self.losses_reported.max(reported);
         }
     }
