@@ -11,10 +11,11 @@ const SPIN_BUDGET_NS: u64 = 1_000_000;
 /// Looks at the queue between two readings of the clock: about 100 ns.
 pub const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 
-/// The longest of the growing sleeps, in ns.
+/// The longest nap, in ns.
 pub(crate) const LONGEST_NAP_NS: u64 = 1_000_000;
 
-/// Naps for an I/O that takes longer than any before last this part of the time already passed.
+/// A wait that may neither spin nor block for an interrupt naps. Each nap lasts a 64th of the time
+/// waited so far, but at least 1 µs and at most [`LONGEST_NAP_NS`].
 pub(crate) const NAP_SHARE: u64 = 64;
 
 /// A queue that can be waited on.
