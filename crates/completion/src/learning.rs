@@ -1,6 +1,6 @@
 //! What a queue has learned, and how each policy chooses its wait plan from it.
 
-use super::adaptive::choice::{Choice as WayChoice, Mode};
+use super::adaptive::choice::{Mode, WaitChoice};
 use super::adaptive::{Adaptive, Estimate, Outlook, SleepCosts};
 use super::class::Class;
 use super::earliest::{EarliestCompletion, Observation};
@@ -35,7 +35,7 @@ pub(crate) struct Learning {
     only_spins: bool,
     /// For `adaptive`: how to wait now for a goal of latency; and what was learned, once that was
     /// needed. Before, such a goal polls.
-    choice: WayChoice,
+    choice: WaitChoice,
     adaptive: Option<Box<Adaptive>>,
     earliest: EarliestCompletion,
 }
@@ -83,19 +83,21 @@ impl Learning {
     /// Whether an I/O of `class` need not be timed, and is polled for, because sleeping would gain
     /// nothing.
     #[inline]
-    pub(crate) fn skips(&mut self, policy: Policy, class: Class) -> bool {
+    pub(crate) fn may_skip_timing(&mut self, policy: Policy, class: Class) -> bool {
         let Policy::Adaptive(goal) = policy else { return false };
         self.choice.count();
         match self.mode(goal) {
-            Mode::Poll => self.adaptive.as_mut().is_some_and(|adaptive| adaptive.samples(class)),
-            Mode::Planned => self.adaptive().skips(goal, class),
+            Mode::Poll => {
+                self.adaptive.as_mut().is_some_and(|adaptive| adaptive.may_poll_untimed(class))
+            }
+            Mode::Planned => self.adaptive().may_skip_timing(goal, class),
             Mode::Interrupt => false,
         }
     }
 
     /// Whether all I/O of `policy` goes to the polled queue and is timed.
     #[inline]
-    pub(crate) fn polls(&self, policy: Policy) -> bool {
+    pub(crate) fn goes_polled(&self, policy: Policy) -> bool {
         let Policy::Adaptive(goal) = policy else { return false };
         match self.mode(goal) {
             Mode::Poll => true,
@@ -106,7 +108,7 @@ impl Learning {
 
     /// Whether I/O of `policy` may be slept for by plan on the queue with an interrupt.
     #[inline]
-    pub(crate) fn plans(&self, policy: Policy) -> bool {
+    pub(crate) fn may_plan_sleeps(&self, policy: Policy) -> bool {
         matches!(policy, Policy::Adaptive(goal) if self.mode(goal) == Mode::Planned)
     }
 
@@ -166,11 +168,11 @@ impl Learning {
         match policy {
             Policy::Interrupt => true,
             Policy::Adaptive(goal) => {
-                let probes = self.choice.probes(class.depth() == 0);
+                let is_probe = self.choice.next_is_probe(class.depth() == 0);
                 match self.mode(goal) {
                     Mode::Poll => false,
                     Mode::Planned => self.adaptive().interrupts(goal, class),
-                    Mode::Interrupt => !probes,
+                    Mode::Interrupt => !is_probe,
                 }
             }
             _ => self.rule(policy).is_some_and(|rule| rule.choose(class) == Choice::Interrupt),
@@ -191,7 +193,7 @@ impl Learning {
             self.sample_cpu(goal, queues);
         }
         match policy {
-            _ if flight.interrupted && !self.plans(policy) => WaitPlan::Interrupt,
+            _ if flight.interrupted && !self.may_plan_sleeps(policy) => WaitPlan::Interrupt,
             Policy::Poll => WaitPlan::Poll,
             Policy::Adaptive(goal) if self.mode(goal) == Mode::Poll => WaitPlan::Poll,
             Policy::Adaptive(goal) => self.planned(goal, flight),

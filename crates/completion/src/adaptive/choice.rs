@@ -61,7 +61,7 @@ impl Left {
 
 /// The choice of one channel, and its inputs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Choice {
+pub(crate) struct WaitChoice {
     mode: Mode,
     share: Share,
     looked_ns: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Choice {
     changes: u64,
 }
 
-impl Choice {
+impl WaitChoice {
     /// The current choice.
     #[inline]
     pub(crate) fn mode(&self) -> Mode {
@@ -111,10 +111,10 @@ impl Choice {
         self.ios = self.ios.wrapping_add(1);
     }
 
-    /// Counts another I/O. Returns whether it goes to the polled queue even if the interrupt is
-    /// used, to show when it ends. `alone` says that no other is in flight.
+    /// Counts another I/O. Returns whether it is a probe: it goes to the polled queue even if the
+    /// interrupt is used, to show when it ends. `alone` says that no other is in flight.
     #[inline]
-    pub(crate) fn probes(&mut self, alone: bool) -> bool {
+    pub(crate) fn next_is_probe(&mut self, alone: bool) -> bool {
         self.sent = self.sent.wrapping_add(1);
         let probe = match (alone, self.is_short) {
             (true, false) => PROBE_IOS,

@@ -410,7 +410,7 @@ impl Adaptive {
     /// Whether an I/O of `class` need not be timed and can be polled for, because no sleep pays and
     /// a sample of I/Os suffices to notice a change.
     #[inline]
-    pub fn skips(&mut self, goal: Goal, class: Class) -> bool {
+    pub fn may_skip_timing(&mut self, goal: Goal, class: Class) -> bool {
         let at = self.index[class.index()];
         let Some(model) = self.models.get_mut(usize::from(at)) else { return false };
         let Some(control) = self.controls.iter().position(|control| control.goal() == goal) else {
@@ -622,7 +622,7 @@ impl Adaptive {
 
     /// Whether a polled I/O of `class` need not be timed.
     #[inline]
-    pub fn samples(&mut self, class: Class) -> bool {
+    pub fn may_poll_untimed(&mut self, class: Class) -> bool {
         let Some(model) = self.models.get_mut(usize::from(self.index[class.index()])) else {
             return false;
         };

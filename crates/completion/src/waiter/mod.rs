@@ -207,7 +207,7 @@ impl Waiter {
     /// Whether I/O of `policy` always goes to the polled queue, and may need to be timed.
     #[inline]
     pub fn polls_timed(&self, policy: Policy) -> bool {
-        self.learning.polls(policy) || policy.is_poll() && self.takes_times
+        self.learning.goes_polled(policy) || policy.is_poll() && self.takes_times
     }
 
     /// Whether an I/O of `class` goes to the queue with an interrupt, if there is one and
@@ -220,8 +220,8 @@ impl Waiter {
     /// gain nothing, and it is polled for.
     #[inline]
     pub fn wants_time(&mut self, policy: Policy, class: Class) -> bool {
-        let skips = self.learning.skips(policy, class);
-        self.takes_times || !skips
+        let may_skip = self.learning.may_skip_timing(policy, class);
+        self.takes_times || !may_skip
     }
 
     /// Whether every I/O is timed, since callers ask for the time left, or did recently.

@@ -84,7 +84,7 @@ impl Waiter {
         }
         let looked_for = |id: &Q::Id| {
             let InFlight { policy, flight, .. } = queues.request(*id);
-            !flight.interrupted || self.learning.plans(policy)
+            !flight.interrupted || self.learning.may_plan_sleeps(policy)
         };
         let Some(id) = self.next_to_end(queues, looked_for) else { return u64::MAX };
         let plan = self.plan_of(queues, id);

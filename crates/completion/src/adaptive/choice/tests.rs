@@ -19,7 +19,7 @@ fn outlook(device_ns: f32, late_ns: f32, planned_cpu_ns: f32) -> Outlook {
     }
 }
 
-impl Choice {
+impl WaitChoice {
     fn chooses(&self, outlook: &Outlook, can_interrupt: bool) -> Mode {
         let outlook = Outlook { can_interrupt, ..*outlook };
         self.choose(&self.candidates(0, &outlook), &outlook)
@@ -28,7 +28,7 @@ impl Choice {
 
 #[test]
 fn the_cheapest_within_the_latency() {
-    let choice = Choice::default();
+    let choice = WaitChoice::default();
     // 3 % of 100 µs are 3 µs: an interrupt 2 µs late is within, and cheaper than the spinning
     // after a sleep.
     assert_eq!(choice.chooses(&outlook(100_000.0, 2_000.0, 10_000.0), true), Mode::Interrupt);
@@ -41,18 +41,18 @@ fn the_cheapest_within_the_latency() {
 
 #[test]
 fn a_small_saving_changes_nothing() {
-    let choice = Choice { mode: Mode::Poll, ..Choice::default() };
+    let choice = WaitChoice { mode: Mode::Poll, ..WaitChoice::default() };
     assert_eq!(choice.chooses(&outlook(10_000.0, 5_000.0, 9_100.0), true), Mode::Poll);
     assert_eq!(choice.chooses(&outlook(10_000.0, 5_000.0, 8_900.0), true), Mode::Planned);
-    let choice = Choice { mode: Mode::Interrupt, ..Choice::default() };
+    let choice = WaitChoice { mode: Mode::Interrupt, ..WaitChoice::default() };
     // A slight excess is kept, more is not.
     assert_eq!(choice.chooses(&outlook(100_000.0, 3_500.0, 10_000.0), true), Mode::Interrupt);
     assert_eq!(choice.chooses(&outlook(100_000.0, 3_700.0, 10_000.0), true), Mode::Planned);
 }
 
 /// A thread that gets a part of its CPU, and always wants to run.
-fn with_share(share: f32) -> Choice {
-    let mut choice = Choice { mode: Mode::Poll, ..Choice::default() };
+fn with_share(share: f32) -> WaitChoice {
+    let mut choice = WaitChoice { mode: Mode::Poll, ..WaitChoice::default() };
     let (mut now_ns, mut ran_ns, mut waited_ns) = (5_000 * MS, 0, 0);
     for _ in 0..200 {
         choice.sample(now_ns, ran_ns, 0, || Some(waited_ns));
@@ -83,7 +83,7 @@ fn with_a_part_of_the_cpu_the_fastest_way_uses_little_of_it() {
     let fastest = outlook(1_500.0, 15_000.0, 1_500.0);
     assert_eq!(with_share(0.2).chooses(&fastest, true), Mode::Poll);
     // Not tried before.
-    let untried = Choice { interrupt_cpu_ns: 0.0, ..with_share(0.2) };
+    let untried = WaitChoice { interrupt_cpu_ns: 0.0, ..with_share(0.2) };
     assert_eq!(untried.chooses(&fastest, true), Mode::Interrupt);
     assert_eq!(untried.chooses(&fastest, false), Mode::Poll);
 }
@@ -94,7 +94,7 @@ struct Took(u64, u64, u64);
 
 /// Simulates a thread for `ms`. Its I/Os take `took` by each [`Mode`]. Returns the part of the
 /// time for which each mode was chosen.
-fn lives(choice: &mut Choice, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3] {
+fn lives(choice: &mut WaitChoice, from_ms: u64, ms: u64, took: [Took; 3]) -> [f32; 3] {
     let mut parts = [0.0; 3];
     let (mut ran_ns, mut waited_ns) = (from_ms * MS, from_ms * MS);
     for look in from_ms / 4..(from_ms + ms) / 4 {
@@ -116,7 +116,7 @@ fn what_was_measured_counts_more_than_what_was_expected() {
     // The SSD's thread shares the CPU. With half of it, spinning should be the worst.
     let spun = Took(30_000, 15_000, 15_000);
     let ssds = [spun, spun, Took(45_000, 15_000, 10_000)];
-    let mut choice = Choice::default();
+    let mut choice = WaitChoice::default();
     let [poll, adaptive, interrupt] = lives(&mut choice, 8, 10_000, ssds);
     assert!(interrupt < 0.06 && poll + adaptive > 0.94, "{poll} {adaptive} {interrupt}");
     // All takes twice as long, since the program does more: nothing is tried for that alone.
@@ -154,7 +154,7 @@ fn shows_why() {
 
 #[test]
 fn looks_every_few_ms_and_decides_less_often() {
-    let mut choice = Choice::default();
+    let mut choice = WaitChoice::default();
     let (mut looks, mut decisions) = (0, 0);
     for us in 1..5_000_000u64 {
         let now_ns = 7_000_000_000 + us * 1_000;
