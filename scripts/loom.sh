@@ -11,6 +11,6 @@ export LOOM_MAX_PREEMPTIONS="${LOOM_MAX_PREEMPTIONS:-3}"
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}/loom"
 model() { cargo test --profile loom --locked --quiet "$@"; }
 model -p meantime-ssd --test loom_parking
-model -p meantime-completion --lib model::
-model -p meantime-shm-rpc --lib model::
-model -p meantime-ext4 --lib model::
+model -p meantime-completion --lib loom_model::
+model -p meantime-shm-rpc --lib loom_model::
+model -p meantime-ext4 --lib loom_model::

@@ -58,4 +58,4 @@ impl Alert {
 mod tests;
 
 #[cfg(all(loom, test))]
-mod model;
+mod loom_model;

@@ -590,7 +590,7 @@ impl Gap {
 }
 
 #[cfg(all(loom, test))]
-mod model;
+mod loom_model;
 
 #[cfg(all(test, not(loom)))]
 mod tests;

@@ -11,8 +11,8 @@
 //!
 //! # What it promises
 //! - [`Gap::wait`] is the only place that waits for one channel's I/O, for every policy. It looks,
-//!   then blocks, then looks again, so no wake-up is lost (loom: `gap/model.rs`, `alert/model.rs`).
-//!   Every block for an I/O has a deadline.
+//!   then blocks, then looks again, so no wake-up is lost (loom: `gap/loom_model.rs`,
+//!   `alert/loom_model.rs`). Every block for an I/O has a deadline.
 //! - No figure of a machine is built in: `calibrate` measures them all.
 //! - Time hidden by a sleep is never counted as device time.
 //! - A registered rule is asked once per wait, and never if the policy is `poll`.

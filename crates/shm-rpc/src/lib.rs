@@ -27,7 +27,7 @@
 //!   message    what a call carries; what is said over the socket, and by ioctl
 //!   layout     a line, as bytes
 //!   park       sleeping until a word changes; patience: how long to spin before that
-//!   line       what the two sides do with its words; model: of it, by loom
+//!   line       what the two sides do with its words; loom_model: of it, by loom
 //!   memory     memory that two processes share
 //!   client     Caller: one thread's line
 //!   owner      Answerer: the other end
@@ -44,12 +44,12 @@ pub mod client;
 pub mod closings;
 mod layout;
 mod line;
+#[cfg(all(test, loom))]
+#[expect(unsafe_code, reason = "the data that two threads share")]
+mod loom_model;
 #[cfg(not(loom))]
 mod memory;
 pub mod message;
-#[cfg(all(test, loom))]
-#[expect(unsafe_code, reason = "the data that two threads share")]
-mod model;
 #[cfg(not(loom))]
 pub mod owner;
 mod park;

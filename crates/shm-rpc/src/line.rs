@@ -1,6 +1,6 @@
 //! The operations of both sides on the words of a line.
 //!
-//! They do not depend on memory or spinning, so loom can model them (`model`).
+//! They do not depend on memory or spinning, so loom can model them (`loom_model`).
 
 use std::time::Duration;
 

@@ -527,4 +527,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests;
 
 #[cfg(all(loom, test))]
-mod model;
+mod loom_model;

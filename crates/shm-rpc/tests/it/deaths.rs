@@ -3,7 +3,7 @@
 //! First a model: client, owner, and the owner's thread that sees the connection end, as steps that
 //! load or store one thing. It goes through every order of the steps, with a death of one side, of
 //! both, or of none, after each step. Memory is sequentially consistent here; loom models what
-//! weaker memory does (`src/model.rs`).
+//! weaker memory does (`src/loom_model.rs`).
 //!
 //! Then the code itself: the client's or the owner's stores up to each of them, and the other side
 //! as it is.

@@ -170,7 +170,7 @@ fn growing_sleeps_end() {
 #[test]
 fn a_device_that_signals_first_is_caught() {
     let broken = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "gap::model::broken_device"])
+        .args(["--exact", "gap::loom_model::broken_device"])
         .env("LOOM_BROKEN_DEVICE", "1")
         .output()
         .unwrap();

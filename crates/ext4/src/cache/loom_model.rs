@@ -311,7 +311,7 @@ fn what_is_written_during_writeback_is_dirty() {
 /// aborts on a deadlock.
 fn is_caught(model: &str, what: &str) {
     let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", &format!("cache::model::{model}")])
+        .args(["--exact", &format!("cache::loom_model::{model}")])
         .env("LOOM_WEAK", what)
         .output()
         .unwrap();

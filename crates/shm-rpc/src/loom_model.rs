@@ -163,7 +163,7 @@ fn a_client_cannot_hide_the_end() {
 /// process of its own, since loom aborts on a deadlocked model.
 fn deadlocks_without(fence: &str) {
     let broken = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "model::broken"])
+        .args(["--exact", "loom_model::broken"])
         .env("LOOM_WITHOUT_FENCE", fence)
         .output()
         .unwrap();
