@@ -6,7 +6,7 @@
 //! these are the standard library's locks and nothing else.
 //!
 //! A `try_lock` does not wait, so it is allowed whatever locks the thread holds. A wait for
-//! something other than a lock has a rank, too: [`wait_for`].
+//! something other than a lock has a rank, too: [`check_may_wait`].
 //!
 //! Some locks are the standard library's own, outside of this order. The lists of open devices and
 //! of address spaces, and the page of metrics that is served, are taken before all ranks. The locks
@@ -206,7 +206,7 @@ impl RankCheck {
 /// `rank`.
 #[inline(always)]
 #[track_caller]
-pub fn wait_for(rank: Rank) {
+pub fn check_may_wait(rank: Rank) {
     RankCheck::new(rank).check();
 }
 
@@ -405,11 +405,11 @@ mod tests {
         }
         let held = cache.lock();
         assert!(panics(|| drop(file.lock())));
-        assert!(panics(|| wait_for(Rank::PagesInFlight)));
+        assert!(panics(|| check_may_wait(Rank::PagesInFlight)));
         assert!(file.try_lock().is_ok(), "try_lock does not wait");
         drop(held);
         assert!(!panics(|| drop(file.lock())));
-        assert!(!panics(|| wait_for(Rank::PagesInFlight)));
+        assert!(!panics(|| check_may_wait(Rank::PagesInFlight)));
     }
 
     #[test]

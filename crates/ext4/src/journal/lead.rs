@@ -11,7 +11,7 @@ use super::sequence::Sequence;
 use super::state::Journal;
 use crate::Error;
 use crate::io::IoContext;
-use meantime_process::lock::{MutexGuard, Rank, wait_for};
+use meantime_process::lock::{MutexGuard, Rank, check_may_wait};
 
 /// Polls before a waiter sleeps.
 const LOOKS: u32 = 500;
@@ -181,7 +181,7 @@ impl OtherLead<'_> {
     /// it sleeps. Returns false if the caller waits by interrupts.
     pub(super) fn poll_again(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
-            wait_for(Rank::Committer);
+            check_may_wait(Rank::Committer);
             io.group.wait();
         } else {
             io.group.pause(self.looks);

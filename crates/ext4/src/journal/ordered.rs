@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::io::GroupCommit;
 use meantime_hw::futex::Futex;
-use meantime_process::lock::{Mutex, Rank, wait_for};
+use meantime_process::lock::{Mutex, Rank, check_may_wait};
 
 /// Polls before a waiter sleeps.
 const LOOKS: u32 = 2_000;
@@ -89,7 +89,7 @@ impl Ordered {
     /// Returns the error of the first write that failed, or [`Error::Resources`] if no token ends
     /// for `LONGEST_WAIT`.
     pub(super) fn wait(&self, group: &GroupCommit) -> Result<(), Error> {
-        wait_for(Rank::OrderedData);
+        check_may_wait(Rank::OrderedData);
         self.wait_at_most(group, LONGEST_WAIT)
     }
 

@@ -13,7 +13,7 @@ use crate::io::direct::Stopped;
 use crate::io::fill::{FillRange, For, NotSent};
 use crate::io::target::Target;
 use crate::options::ReadOptions;
-use meantime_process::lock::{Rank, wait_for};
+use meantime_process::lock::{Rank, check_may_wait};
 
 /// Maximum number of pages for which a read takes its I/O context once: 1 MiB.
 const TURN_PAGES: u64 = 256;
@@ -265,7 +265,7 @@ impl CachedRead<'_, '_, '_> {
     #[inline(never)]
     fn wait_for_other(&mut self, index: u64) -> Result<(), Error> {
         let mount = self.mount;
-        wait_for(Rank::PagesFilling);
+        check_may_wait(Rank::PagesFilling);
         mount.counts.add(Count::Waits, 1);
         let clock = &mount.clock;
         let until_ns = clock.now_ns().saturating_add(PATIENCE_NS);

@@ -31,7 +31,7 @@ use crate::space::Who;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{MappedExtent, RunState, Volume};
 use meantime_hw::Clock;
-use meantime_process::lock::{MutexGuard, Rank, wait_for};
+use meantime_process::lock::{MutexGuard, Rank, check_may_wait};
 
 /// Maximum number of pages of a batch.
 pub(super) const BATCH_PAGES: usize = 1024;
@@ -184,7 +184,7 @@ impl<'a> Writeback<'a> {
             return Ok(None);
         }
         if may_wait {
-            wait_for(Rank::PagesInFlight);
+            check_may_wait(Rank::PagesInFlight);
         }
         for tries in 0.. {
             // Of a file that keeps changing, blocks are kept from being taken away.
@@ -356,7 +356,7 @@ impl<'a> Writeback<'a> {
     /// after that: they were written again while another thread had them in flight, or that thread
     /// put them back.
     pub(crate) fn wait_in_flight(&self, writable: &Writable, wanted: &Wanted) -> bool {
-        wait_for(Rank::PagesInFlight);
+        check_may_wait(Rank::PagesInFlight);
         let mut pages = writable.pages();
         while pages.are_in_flight(wanted) {
             pages = writable.wait(pages);
@@ -413,7 +413,7 @@ impl<'a> Writeback<'a> {
         let Some(writable) = &inode.writable else { return };
         let (cache, file, units) = (self.contexts.cache(), u64::from(inode.ino), self.units);
         let mut gone = BTreeSet::new();
-        wait_for(Rank::PagesInFlight);
+        check_may_wait(Rank::PagesInFlight);
         let mut pages = writable.pages();
         loop {
             let dropped: Vec<u64> =

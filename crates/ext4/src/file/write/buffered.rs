@@ -11,7 +11,7 @@ use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
 use meantime_ext4_format::inode::flags;
 use meantime_hw::DmaBuf;
-use meantime_process::lock::{Rank, wait_for};
+use meantime_process::lock::{Rank, check_may_wait};
 
 /// Interval of the checks while another reader fills a page, in ns.
 const LOOK_NS: u64 = 100_000;
@@ -235,7 +235,7 @@ impl File {
     /// Waits for another reader of a page. If this takes long, the reader may be a task that this
     /// very thread would have to run, so the page is taken away from it.
     fn wait_for(&self, filling: Filling) {
-        wait_for(Rank::PagesFilling);
+        check_may_wait(Rank::PagesFilling);
         let mount = &*self.node().mount;
         let cache = mount.contexts.cache();
         for _ in 0..LOOKS {
