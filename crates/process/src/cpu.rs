@@ -3,10 +3,10 @@
 //!
 //! The kernel counts how long a thread was runnable but did not run (`schedstat`). For a thread
 //! that spins, this says too little: the threads that it keeps from running only show once it
-//! yields. So [`Crowd`] seldom yields the CPU, between two readings of that count. If no thread
-//! waits for the CPU, this takes less than a microsecond. The thread does not yield often: since
-//! Linux 6.18 each yield gives up the rest of a time slice, and a thread that yielded again and
-//! again was seen not to run for seconds.
+//! yields. So [`CpuContention`] seldom yields the CPU, between two readings of that count. If no
+//! thread waits for the CPU, this takes less than a microsecond. The thread does not yield often:
+//! since Linux 6.18 each yield gives up the rest of a time slice, and a thread that yielded again
+//! and again was seen not to run for seconds.
 
 use std::path::Path;
 
@@ -21,9 +21,9 @@ pub const SHORT: f32 = 0.1;
 const EVERY_NS: u64 = 4_000_000;
 /// A thread that uses a yield for this long, in ns, spins. Kernel threads take less.
 const LONG_NS: u64 = 500_000;
-/// How long a CPU counts as crowded, in ns: the least time. It is also at least [`PATIENCE`] times
-/// what the yield has cost, since finding out that the CPU is still crowded costs another yield.
-/// The time doubles with each look in a row that finds it crowded, up to [`LONGEST_NS`].
+/// How long a CPU counts as contended, in ns: the least time. It is also at least [`PATIENCE`]
+/// times what the yield has cost, since finding out that the CPU is still contended costs another
+/// yield. The time doubles with each look in a row that finds it contended, up to [`LONGEST_NS`].
 const FIRST_NS: u64 = 20_000_000;
 const PATIENCE: u64 = 64;
 const LONGEST_NS: u64 = 2_000_000_000;
@@ -86,27 +86,27 @@ impl Reading {
 /// Whether others want the CPU of a thread that would rather spin. A CPU counts as the thread's own
 /// until a look finds otherwise; the first look is due at once.
 #[derive(Debug, Clone, Default)]
-pub struct Crowd {
+pub struct CpuContention {
     /// The last look.
     last: Option<Reading>,
     /// When the next look is due, in ns.
     next_ns: u64,
     /// Whether another thread used the last yield, but not for long.
     brief: bool,
-    /// When the CPU of the last look ceases to count as crowded, in ns; and for how long it counted
-    /// so.
+    /// When the CPU of the last look ceases to count as contended, in ns; and for how long it
+    /// counted so.
     until_ns: u64,
     patience_ns: u64,
 }
 
-impl Crowd {
+impl CpuContention {
     /// Whether others want this CPU, so that spinning keeps it from them.
     #[inline]
-    pub fn is_crowded(&self, now_ns: u64, cpu: impl FnOnce() -> usize) -> bool {
+    pub fn is_contended(&self, now_ns: u64, cpu: impl FnOnce() -> usize) -> bool {
         now_ns < self.until_ns && self.last.is_some_and(|last| last.cpu == cpu())
     }
 
-    /// Whether a thread that has nothing to do should look, unless its CPU is crowded.
+    /// Whether a thread that has nothing to do should look, unless its CPU is contended.
     #[inline]
     pub fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.next_ns
@@ -133,7 +133,7 @@ impl Crowd {
         self.yield_cpu(reading)
     }
 
-    /// Concludes whether the CPU is crowded from the readings before and after a yield.
+    /// Concludes whether the CPU is contended from the readings before and after a yield.
     fn judge(&mut self, before: Reading, after: Reading) {
         let last = self.last.replace(after).filter(|last| last.cpu == after.cpu);
         if last.is_none() {
@@ -173,7 +173,7 @@ mod tests {
     /// A thread on a CPU, and what it knows.
     #[derive(Default)]
     struct Thread {
-        crowd: Crowd,
+        contention: CpuContention,
         now_ns: u64,
         cpu: usize,
         waited_ns: u64,
@@ -188,23 +188,23 @@ mod tests {
             let before = self.reading();
             self.now_ns += used_ns + 1;
             self.waited_ns += used_ns;
-            self.crowd.judge(before, self.reading());
-            self.is_crowded()
+            self.contention.judge(before, self.reading());
+            self.is_contended()
         }
 
         fn reading(&self) -> Reading {
             Reading { at_ns: self.now_ns, cpu: self.cpu, waited_ns: self.waited_ns }
         }
 
-        fn is_crowded(&self) -> bool {
-            self.crowd.is_crowded(self.now_ns, || self.cpu)
+        fn is_contended(&self) -> bool {
+            self.contention.is_contended(self.now_ns, || self.cpu)
         }
 
         /// The thread sleeps between its turns until its CPU counts as its own. Returns for how
         /// long.
         fn nap(&mut self) -> u64 {
             let begun_ns = self.now_ns;
-            while self.is_crowded() {
+            while self.is_contended() {
                 self.now_ns += MS / 10;
                 // A wake-up takes its time on a CPU of its own, too.
                 self.waited_ns += MS / 20;
@@ -214,19 +214,19 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_looks_seldom_and_is_not_crowded() {
+    fn who_is_alone_looks_seldom_and_is_not_contended() {
         let mut thread = Thread::default();
-        assert!(!thread.is_crowded() && thread.crowd.is_due(0));
+        assert!(!thread.is_contended() && thread.contention.is_due(0));
         for turn in 0..1_000 {
             // A kernel thread runs every now and then: before a look, or just during it.
             let (waited_ns, used_ns) = ((turn % 3) * 100 * US, (turn % 2) * 60 * US);
             assert!(!thread.pass(4 * MS, waited_ns, used_ns), "{turn}");
-            let soon = thread.crowd.is_due(thread.now_ns);
+            let soon = thread.contention.is_due(thread.now_ns);
             assert_eq!(soon, used_ns > 0, "{turn}: a second look tells it from a neighbour");
             if soon {
                 assert!(!thread.pass(US, 0, 0), "{turn}");
             }
-            assert!(!thread.crowd.is_due(thread.now_ns + MS) && !thread.is_crowded());
+            assert!(!thread.contention.is_due(thread.now_ns + MS) && !thread.is_contended());
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
     fn who_runs_briefly_is_seen_at_the_second_look() {
         let mut thread = Thread::default();
         assert!(!thread.pass(US, 0, 30 * US));
-        assert!(thread.crowd.is_due(thread.now_ns) && thread.pass(10 * US, 0, 30 * US));
+        assert!(thread.contention.is_due(thread.now_ns) && thread.pass(10 * US, 0, 30 * US));
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowded_cpu_is_asked_ever_more_seldom_and_a_free_one_is_used_again() {
+    fn a_contended_cpu_is_asked_ever_more_seldom_and_a_free_one_is_used_again() {
         let mut thread = Thread::default();
         let (mut napped_ns, mut cost_ns) = (Vec::new(), 0);
         while napped_ns.iter().sum::<u64>() < 10_000 * MS {
@@ -275,20 +275,20 @@ mod tests {
         let mut thread = Thread::default();
         assert!(thread.pass(US, 0, MS));
         thread.cpu = 1;
-        assert!(!thread.is_crowded() && thread.crowd.is_due(thread.now_ns));
+        assert!(!thread.is_contended() && thread.contention.is_due(thread.now_ns));
         // The thread was moved there after it had waited on the former CPU.
         assert!(!thread.pass(4 * MS, 3 * MS, 0));
         let before = thread.reading();
         thread.cpu = 0;
         (thread.now_ns, thread.waited_ns) = (thread.now_ns + MS, thread.waited_ns + MS);
-        thread.crowd.judge(before, thread.reading());
-        assert!(!thread.is_crowded());
+        thread.contention.judge(before, thread.reading());
+        assert!(!thread.is_contended());
     }
 
     #[test]
     fn without_figures_nothing_is_known() {
-        let (mut crowd, none) = (Crowd::default(), || None);
-        assert!(!crowd.yield_cpu(none) && crowd.is_due(0));
+        let (mut contention, none) = (CpuContention::default(), || None);
+        assert!(!contention.yield_cpu(none) && contention.is_due(0));
         let dir = std::env::temp_dir().join(format!("meantime-times-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         assert_eq!(Times::of_task(&dir), None);

@@ -1,10 +1,10 @@
 //! Determines whether other threads want the CPU of the target's thread.
 //!
-//! This is measured ([`Crowd`]). Where the kernel does not report how long a thread waits for its
-//! CPU, it is guessed: others want the CPU if it is the only one, if a host runs on it, or if the
-//! thread did not run for a while.
+//! This is measured ([`CpuContention`]). Where the kernel does not report how long a thread waits
+//! for its CPU, it is guessed: others want the CPU if it is the only one, if a host runs on it, or
+//! if the thread did not run for a while.
 
-use meantime_process::cpu::{Crowd, Reading, Times};
+use meantime_process::cpu::{CpuContention, Reading, Times};
 use rustix::thread::sched_getcpu;
 
 /// If some rounds took this long, another thread may have had the CPU in between.
@@ -24,7 +24,7 @@ pub(super) fn waited_ns() -> Option<u64> {
 }
 
 pub(super) struct Neighbours {
-    crowd: Crowd,
+    contention: CpuContention,
     waited_ns: WaitedNs,
     /// The time until which it is guessed.
     guess_until_ns: u64,
@@ -38,7 +38,7 @@ pub(super) struct Neighbours {
 impl Neighbours {
     pub(super) fn new(waited_ns: WaitedNs) -> Self {
         Self {
-            crowd: Crowd::default(),
+            contention: CpuContention::default(),
             waited_ns,
             guess_until_ns: 0,
             one_cpu: std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() == 1),
@@ -53,7 +53,7 @@ impl Neighbours {
         if self.guesses(now_ns) {
             self.one_cpu || self.host_here || self.away_until_ns > now_ns
         } else {
-            self.crowd.is_crowded(now_ns, sched_getcpu)
+            self.contention.is_contended(now_ns, sched_getcpu)
         }
     }
 
@@ -61,13 +61,13 @@ impl Neighbours {
     /// for others.
     #[inline]
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        !self.guesses(now_ns) && self.crowd.is_due(now_ns) && !self.want_cpu(now_ns)
+        !self.guesses(now_ns) && self.contention.is_due(now_ns) && !self.want_cpu(now_ns)
     }
 
     /// Yields the CPU, and determines whether others wanted it.
     #[cold]
     pub(super) fn yield_and_judge(&mut self, now_ns: impl Fn() -> u64) {
-        if !self.crowd.yield_cpu(|| Reading::take(&now_ns, self.waited_ns)) {
+        if !self.contention.yield_cpu(|| Reading::take(&now_ns, self.waited_ns)) {
             self.guess_until_ns = now_ns() + ASK_NS;
         }
     }
@@ -76,7 +76,7 @@ impl Neighbours {
     #[inline]
     pub(super) fn rounds_took(&mut self, took_ns: u64, now_ns: u64) {
         if took_ns >= AWAY_NS {
-            self.crowd.look_soon();
+            self.contention.look_soon();
             self.away_until_ns = now_ns + GUESSED_NS;
         }
     }

@@ -41,7 +41,7 @@ const RECEIVE_BYTES: usize = 64 << 10;
 const ROUNDS: u32 = 32;
 /// The number of rounds without work after which the thread checks whether others want its CPU, and
 /// sleeps if they do.
-const CROWDED_ROUNDS: u32 = 2;
+const CONTENDED_ROUNDS: u32 = 2;
 /// How long a socket stays busy without anything coming.
 const BUSY_NS: u64 = 2_000_000;
 /// Sleeps end this long before their time. The thread spins for the rest.
@@ -204,15 +204,15 @@ impl Server {
             rounds += received.max(1);
             idle = if worked { 0 } else { idle + 1 };
             busy |= worked;
-            let crowded = idle >= CROWDED_ROUNDS && self.is_crowded();
-            if rounds >= ROUNDS || crowded {
+            let contended = idle >= CONTENDED_ROUNDS && self.is_contended();
+            if rounds >= ROUNDS || contended {
                 rounds = 0;
                 let before_ns = self.engine.now_ns;
                 let now_ns = self.check(Some(Duration::ZERO));
                 self.neighbours.rounds_took(now_ns.saturating_sub(before_ns), now_ns);
                 if std::mem::take(&mut busy) || self.found {
                     awake_ns = now_ns;
-                } else if (crowded || now_ns.saturating_sub(awake_ns) >= self.awake_for_ns)
+                } else if (contended || now_ns.saturating_sub(awake_ns) >= self.awake_for_ns)
                     && let Some(sleep) = self.may_sleep(turn)
                 {
                     self.sleep(sleep);
@@ -225,7 +225,7 @@ impl Server {
 
     /// Returns whether the thread, which has nothing to do, has to leave its CPU to others.
     #[inline]
-    fn is_crowded(&mut self) -> bool {
+    fn is_contended(&mut self) -> bool {
         let now_ns = self.engine.now_ns;
         if self.awake_for_ns == u64::MAX {
             return false;
