@@ -15,9 +15,9 @@ use pyo3::types::PyBytes;
 
 use crate::device::{Close, Opened};
 use crate::error::{closed, failed, misuse, os_error, wrong};
-use crate::lane::SLICE;
 use crate::memory::Memory;
 use crate::owned::{Owned, Slot};
+use crate::transfer::SLICE;
 
 /// Where the data of a request go.
 pub(crate) enum Aim {
@@ -174,7 +174,7 @@ impl State {
     /// Waits for request `id`.
     fn wait(&mut self, id: u64) -> PyResult<()> {
         while !self.ended.contains_key(&id) {
-            let done = crate::lane::wait(self.channel())?;
+            let done = crate::transfer::wait(self.channel())?;
             self.note(done.ok_or_else(|| misuse("the request is lost"))?);
         }
         Ok(())

@@ -12,13 +12,13 @@ use pyo3::types::PyBytes;
 
 use crate::channel::Channel;
 use crate::error::{failed, misaligned, os_error, policy};
-use crate::lane::{Data, Lane};
 use crate::memory::Memory;
 use crate::owned::{Owned, Slot, lock};
 use crate::reactor::Reactor;
+use crate::transfer::{Data, TransferChannel};
 
 /// Requests in flight of a device's own channels.
-const LANE_DEPTH: u16 = 16;
+const TRANSFER_DEPTH: u16 = 16;
 
 /// What a device closes when it is closed.
 pub(crate) trait Close: Send + Sync {
@@ -28,7 +28,7 @@ pub(crate) trait Close: Send + Sync {
 /// An open device. Its channels end before it does.
 pub(crate) struct Opened {
     /// Channels for synchronous calls that no thread uses now; each call takes one.
-    idle: Mutex<Vec<Lane>>,
+    idle: Mutex<Vec<TransferChannel>>,
     /// The objects that were made of the device.
     members: Mutex<Vec<Weak<dyn Close>>>,
     pub(crate) device: BlockDevice,
@@ -98,15 +98,15 @@ impl Opened {
         members.push(member);
     }
 
-    /// Runs `body` with a channel of its own. The interpreter must not be held.
-    fn with_lane(&self, body: impl FnOnce(&mut Lane) -> PyResult<()>) -> PyResult<()> {
+    /// Runs `body` with an idle channel, or a new one. The interpreter must not be held.
+    fn with_idle(&self, body: impl FnOnce(&mut TransferChannel) -> PyResult<()>) -> PyResult<()> {
         let taken = lock(&self.idle).pop();
-        let mut lane = match taken {
-            Some(lane) => lane,
-            None => Lane::new(self.channel(None, LANE_DEPTH)?),
+        let mut idle = match taken {
+            Some(idle) => idle,
+            None => TransferChannel::new(self.channel(None, TRANSFER_DEPTH)?),
         };
-        let result = body(&mut lane);
-        lock(&self.idle).push(lane);
+        let result = body(&mut idle);
+        lock(&self.idle).push(idle);
         result
     }
 }
@@ -193,7 +193,7 @@ impl Device {
         let opened = self.opened.get()?;
         let (lba, _) = opened.blocks(offset, length as u64)?;
         PyBytes::new_with(py, length, |target| {
-            py.detach(|| opened.with_lane(|lane| lane.transfer(lba, Data::Read(target))))
+            py.detach(|| opened.with_idle(|idle| idle.transfer(lba, Data::Read(target))))
         })
     }
 
@@ -202,7 +202,7 @@ impl Device {
         let mut memory = Memory::writable(buffer)?;
         let (lba, _) = opened.blocks(offset, memory.len() as u64)?;
         py.detach(|| {
-            opened.with_lane(|lane| lane.transfer(lba, Data::Read(memory.as_mut_slice())))
+            opened.with_idle(|idle| idle.transfer(lba, Data::Read(memory.as_mut_slice())))
         })?;
         Ok(memory.len())
     }
@@ -212,7 +212,7 @@ impl Device {
         opened.check_writable()?;
         let memory = Memory::readable(data)?;
         let (lba, _) = opened.blocks(offset, memory.len() as u64)?;
-        py.detach(|| opened.with_lane(|lane| lane.transfer(lba, Data::Write(memory.as_slice()))))?;
+        py.detach(|| opened.with_idle(|idle| idle.transfer(lba, Data::Write(memory.as_slice()))))?;
         Ok(memory.len())
     }
 
@@ -285,6 +285,6 @@ impl Device {
 impl Device {
     fn command(&self, py: Python<'_>, request: Request) -> PyResult<()> {
         let opened = self.opened.get()?;
-        py.detach(|| opened.with_lane(|lane| lane.command(request)))
+        py.detach(|| opened.with_idle(|idle| idle.command(request)))
     }
 }

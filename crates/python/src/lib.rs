@@ -22,7 +22,7 @@
 //! # Parts, in reading order
 //! ```text
 //!   error, owned, memory    exceptions; fork; buffers
-//!   lane                    synchronous transfers on a channel
+//!   transfer                synchronous transfers on a channel
 //!   device, channel         Device; Channel and its tickets
 //!   reactor                 the thread of an asynchronous channel
 //!   files                   FileSystem, File
@@ -32,10 +32,10 @@ mod channel;
 mod device;
 mod error;
 mod files;
-mod lane;
 mod memory;
 mod owned;
 mod reactor;
+mod transfer;
 
 /// The extension module.
 #[pyo3::pymodule(name = "_meantime")]

@@ -22,8 +22,8 @@ pub(crate) enum Data<'a> {
     Write(&'a [u8]),
 }
 
-/// A channel, and buffers of [`PIECE`] bytes for it.
-pub(crate) struct Lane {
+/// A channel for transfers, one at a time, and buffers of [`PIECE`] bytes for it.
+pub(crate) struct TransferChannel {
     channel: Channel,
     spare: Vec<DmaBuf>,
     /// The number of the next request. Requests that an interrupted transfer has left in flight
@@ -51,7 +51,7 @@ pub(crate) fn wait(channel: &mut Channel) -> PyResult<Option<Done>> {
     }
 }
 
-impl Lane {
+impl TransferChannel {
     pub(crate) fn new(channel: Channel) -> Self {
         Self { channel, spare: Vec::new(), next: 0 }
     }
