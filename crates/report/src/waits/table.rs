@@ -13,11 +13,11 @@ use crate::table::{self, Cell, Column, Head, Row, Table, decimals, iops, us};
 use crate::view;
 
 /// A policy in a cell.
-type Way<'a> = (&'a CellResult, &'a Figures);
+type CellPolicy<'a> = (&'a CellResult, &'a Figures);
 
 /// The columns of a cell's table.
-fn columns<'a>() -> Vec<Column<Way<'a>>> {
-    let column = table::column::<Way<'a>>;
+fn columns<'a>() -> Vec<Column<CellPolicy<'a>>> {
+    let column = table::column::<CellPolicy<'a>>;
     vec![
         column("mean", "µs", |(_, way)| latency(way, way.mean_ns)),
         column("mean", "× poll", |(cell, way)| cell.mean_over_poll(way).map(ratio)),
