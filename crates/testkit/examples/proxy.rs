@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use meantime_testkit::proxy::{Proxy, Way};
+use meantime_testkit::proxy::{Direction, Proxy};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         std::thread::sleep(Duration::from_secs(1));
         let late = proxy.lateness();
-        let [up, down] = [Way::Up, Way::Down].map(|way| proxy.delivered(way));
+        let [up, down] =
+            [Direction::Up, Direction::Down].map(|direction| proxy.delivered(direction));
         println!(
             "{} chunks, late by {:?}, 1 in 100 by {:?}, at most {:?}; {up} bytes up, {down} down",
             late.chunks, late.median, late.p99, late.max

@@ -38,7 +38,7 @@ const FOREVER_NS: u64 = u64::MAX;
 
 /// A direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// From the client to the target.
     Up,
     /// From the target to the client.
@@ -51,7 +51,7 @@ pub struct Cut {
     /// Which connection, counted from 0. `None`: each.
     pub connection: Option<u64>,
     /// The direction whose bytes are counted.
-    pub way: Way,
+    pub direction: Direction,
     /// The connection ends when so many bytes have been delivered: a number of this range, chosen
     /// anew for each connection.
     pub bytes: RangeInclusive<u64>,
@@ -62,8 +62,8 @@ pub struct Cut {
 
 impl Cut {
     /// The first connection after exactly `bytes`.
-    pub fn first(way: Way, bytes: u64) -> Self {
-        Self { connection: Some(0), way, bytes: bytes..=bytes, reset: false }
+    pub fn first(direction: Direction, bytes: u64) -> Self {
+        Self { connection: Some(0), direction, bytes: bytes..=bytes, reset: false }
     }
 }
 
@@ -256,8 +256,8 @@ impl Proxy {
     }
 
     /// The bytes delivered in one direction.
-    pub fn delivered(&self, way: Way) -> u64 {
-        self.shared.seen().delivered[way as usize]
+    pub fn delivered(&self, direction: Direction) -> u64 {
+        self.shared.seen().delivered[direction as usize]
     }
 
     /// How late the chunks since the last call were.
@@ -358,7 +358,13 @@ impl Pipe {
     }
 
     /// Delivers what is due.
-    fn deliver(&mut self, way: Way, mut to: &TcpStream, pace: &Pace, seen: &mut Seen) -> Fate {
+    fn deliver(
+        &mut self,
+        direction: Direction,
+        mut to: &TcpStream,
+        pace: &Pace,
+        seen: &mut Seen,
+    ) -> Fate {
         let mut some = false;
         while let Some(chunk) = self.chunks.front_mut() {
             let now_ns = pace.clock.now_ns();
@@ -376,7 +382,7 @@ impl Pipe {
                 match to.write(&chunk.bytes[chunk.sent..]) {
                     Ok(count) => {
                         chunk.sent += count;
-                        seen.delivered[way as usize] += count as u64;
+                        seen.delivered[direction as usize] += count as u64;
                         self.under_way -= count;
                         some = true;
                     }
@@ -443,18 +449,18 @@ impl Pair {
             if *is_held {
                 return Fate::Lives(false);
             }
-            return match up.deliver(Way::Up, target, pace, seen) {
+            return match up.deliver(Direction::Up, target, pace, seen) {
                 Fate::Lives(some) if !up.chunks.is_empty() => Fate::Lives(some),
                 _ => Fate::Ends { reset: false },
             };
         };
         let mut some = false;
-        for (way, from, to, pipe) in
-            [(Way::Up, &*client, &*target, up), (Way::Down, &*target, &*client, down)]
+        for (direction, from, to, pipe) in
+            [(Direction::Up, &*client, &*target, up), (Direction::Down, &*target, &*client, down)]
         {
-            let waits = way == Way::Up && *is_held;
+            let waits = direction == Direction::Up && *is_held;
             let received = pipe.receive(from, buf, pace);
-            let delivered = (!waits).then(|| pipe.deliver(way, to, pace, seen));
+            let delivered = (!waits).then(|| pipe.deliver(direction, to, pace, seen));
             for fate in std::iter::once(received).chain(delivered) {
                 match fate {
                     Fate::Lives(now) => some |= now,
@@ -567,7 +573,7 @@ impl Forwarder {
             {
                 let span = cut.bytes.end().saturating_sub(*cut.bytes.start());
                 let left = cut.bytes.start() + random.below(span.saturating_add(1));
-                let pipe = if cut.way == Way::Up { &mut up } else { &mut down };
+                let pipe = if cut.direction == Direction::Up { &mut up } else { &mut down };
                 pipe.cut = Some((left, cut.reset));
             }
             *refuse

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use meantime_testkit::Rng;
-use meantime_testkit::proxy::{Cut, Proxy, Way};
+use meantime_testkit::proxy::{Cut, Direction, Proxy};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -73,7 +73,8 @@ fn what_goes_in_comes_out_both_ways() {
         sender.join().unwrap();
     }
     assert_eq!(proxy.connections(), 2);
-    assert_eq!([Way::Up, Way::Down].map(|way| proxy.delivered(way)), [6 << 20; 2]);
+    let delivered = [Direction::Up, Direction::Down].map(|direction| proxy.delivered(direction));
+    assert_eq!(delivered, [6 << 20; 2]);
 }
 
 /// More than proxy and sockets hold, to a target that reads nothing for a while.
@@ -135,7 +136,7 @@ fn a_cut_is_exact() {
     static RECEIVED: std::sync::Mutex<Vec<usize>> = std::sync::Mutex::new(Vec::new());
     let proxy = Proxy::start(address, 1).unwrap();
     for bytes in 0..=24 {
-        proxy.cut(Cut { connection: None, ..Cut::first(Way::Down, bytes) });
+        proxy.cut(Cut { connection: None, ..Cut::first(Direction::Down, bytes) });
         let mut stream = connect(&proxy);
         let _ = stream.write_all(&[1; 72]);
         let (got, _) = read_all(&mut stream);
@@ -143,7 +144,7 @@ fn a_cut_is_exact() {
     }
     RECEIVED.lock().unwrap().clear();
     for bytes in 1..=72 {
-        proxy.cut(Cut { connection: None, ..Cut::first(Way::Up, bytes) });
+        proxy.cut(Cut { connection: None, ..Cut::first(Direction::Up, bytes) });
         let mut stream = connect(&proxy);
         let _ = stream.write_all(&[1; 72]);
         read_all(&mut stream);
@@ -159,12 +160,12 @@ fn a_cut_is_exact() {
 #[test]
 fn a_reset_is_one() {
     let proxy = Proxy::start(target(echo), 1).unwrap();
-    proxy.cut(Cut { connection: None, reset: true, ..Cut::first(Way::Down, 10) });
+    proxy.cut(Cut { connection: None, reset: true, ..Cut::first(Direction::Down, 10) });
     let mut stream = connect(&proxy);
     stream.write_all(&[1; 72]).unwrap();
     assert!(read_all(&mut stream).1);
     // Before anything.
-    proxy.cut(Cut { connection: None, reset: true, ..Cut::first(Way::Up, 0) });
+    proxy.cut(Cut { connection: None, reset: true, ..Cut::first(Direction::Up, 0) });
     assert!(read_all(&mut connect(&proxy)).1);
 }
 
@@ -172,7 +173,7 @@ fn a_reset_is_one() {
 fn a_random_cut_has_a_seed() {
     let cuts = |seed| {
         let proxy = Proxy::start(target(echo), seed).unwrap();
-        proxy.cut(Cut { connection: None, bytes: 100..=5000, ..Cut::first(Way::Down, 0) });
+        proxy.cut(Cut { connection: None, bytes: 100..=5000, ..Cut::first(Direction::Down, 0) });
         [(); 5].map(|()| {
             let mut stream = connect(&proxy);
             let _ = stream.write_all(&[1; 8192]);
@@ -188,7 +189,7 @@ fn a_random_cut_has_a_seed() {
 #[test]
 fn only_that_connection_is_cut() {
     let proxy = Proxy::start(target(echo), 1).unwrap();
-    proxy.cut(Cut { connection: Some(1), ..Cut::first(Way::Down, 5) });
+    proxy.cut(Cut { connection: Some(1), ..Cut::first(Direction::Down, 5) });
     for expected in [72, 5, 72] {
         let mut stream = connect(&proxy);
         let _ = stream.write_all(&[1; 72]);

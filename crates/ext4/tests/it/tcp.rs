@@ -22,7 +22,7 @@ use meantime_ext4::{Error, FileSystem, MountOptions};
 use meantime_ssd::tcp::{DEFAULT_NQN, NetFaults, Target, TargetOptions};
 use meantime_ssd::{Medium, SsdConfig};
 use meantime_testkit::image::{clean, mkfs, run, run_for, scratch, tools, writable};
-use meantime_testkit::proxy::{Cut, Proxy, Way};
+use meantime_testkit::proxy::{Cut, Direction, Proxy};
 use meantime_testkit::{Rng, setting};
 
 use ledger::{Event, Ledger};
@@ -336,7 +336,8 @@ fn a_client_is_cut(served: &Served, round: u64, random: &mut Rng) -> Vec<(String
         // The cut is usually in the middle of a PDU. The host goes on after a reset, or is killed
         // before.
         let bytes = 10_000..=1_000_000;
-        proxy.cut(Cut { connection: None, way: Way::Up, bytes, reset: random.one_in(2) });
+        let (direction, reset) = (Direction::Up, random.one_in(2));
+        proxy.cut(Cut { connection: None, direction, bytes, reset });
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
