@@ -74,11 +74,11 @@ impl Journal {
         self.pending().flushed();
         // A block that is pending now, but was not before the flush, belongs to a later transaction
         // or was postponed by one. It does not affect the tail up to `upto`.
-        let mut lead = self.lead();
+        let mut leader = self.lead();
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
         }
-        self.move_tail(&mut lead, writer, io, upto)
+        self.move_tail(&mut leader, writer, io, upto)
     }
 
     /// Moves the tail past the transactions up to `upto` whose blocks are all in place.

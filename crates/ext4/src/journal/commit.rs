@@ -1,11 +1,12 @@
-//! Commits: the steps of one ([`Lead::begin`], [`Lead::finish`]), and their order among what the
-//! caller has in flight itself (`Journal::reach`). The rules are those of `docs/ordering.md`.
+//! Commits: the steps of one ([`CommitLeader::begin`], [`CommitLeader::finish`]), and their order
+//! among what the caller has in flight itself (`Journal::reach`). The rules are those of
+//! `docs/ordering.md`.
 
 use super::committer::InLog;
 use super::counters::JournalCounters;
 use super::device;
 use super::fast_commit::{Fast, Supersede};
-use super::lead::{Goal, Lead, Turn};
+use super::lead::{CommitLeader, CommitTarget, Turn};
 use super::sequence::Sequence;
 use super::state::Journal;
 use super::transaction::Transaction;
@@ -51,14 +52,14 @@ pub(super) enum Begun {
     NoRoom,
 }
 
-impl Lead<'_> {
-    /// Closes the running transaction if no closed one is left and it is not past `goal`, takes the
+impl CommitLeader<'_> {
+    /// Closes the running transaction if no closed one is left and it is not past `upto`, takes the
     /// oldest closed one, and sends its log.
     ///
     /// # Errors
     /// Fails if the device fails. The journal has failed then.
-    pub(super) fn begin(&mut self, goal: &Goal, io: &mut IoContext) -> Result<Begun, Error> {
-        let begun = self.try_begin(goal.upto, io);
+    pub(super) fn begin(&mut self, upto: Sequence, io: &mut IoContext) -> Result<Begun, Error> {
+        let begun = self.try_begin(upto, io);
         self.checked(begun, io)
     }
 
@@ -177,7 +178,7 @@ impl Journal {
     /// Fails if the device fails, or if the journal has failed earlier. Changes that were not
     /// durable before may or may not be durable then, and no more changes are possible.
     pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
-        self.reach(self.goal(upto), io, &mut ())
+        self.reach(self.target(upto), io, &mut ())
     }
 
     /// Commits all changes up to transaction `upto` in whole transactions. These have ended then,
@@ -186,7 +187,7 @@ impl Journal {
     /// # Errors
     /// The errors of [`commit`](Self::commit).
     pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
-        self.reach(Self::whole_goal(upto), io, &mut ())
+        self.reach(Self::whole_target(upto), io, &mut ())
     }
 
     /// Commits everything that was changed so far.
@@ -205,21 +206,21 @@ impl Journal {
         self.commit_whole(newest, io)
     }
 
-    /// Commits until `goal` is reached, while the caller's `own` data are in flight. Whatever the
+    /// Commits until `target` is reached, while the caller's `own` data are in flight. Whatever the
     /// result, the caller waits for these data afterwards.
     ///
     /// # Errors
     /// The errors of [`commit`](Self::commit).
     pub(crate) fn reach(
         &self,
-        mut goal: Goal,
+        mut target: CommitTarget,
         io: &mut IoContext,
         own: &mut impl OwnData,
     ) -> Result<(), Error> {
         let overlap = self.overlap;
         loop {
             // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
-            let mut lead = match self.turn(&goal)? {
+            let mut leader = match self.turn(&target)? {
                 Turn::Reached => return Ok(()),
                 Turn::Others(mut leader) => {
                     // In the classic order, and for a fast commit, all data come first.
@@ -236,9 +237,9 @@ impl Journal {
                     }
                     continue;
                 }
-                Turn::Ours(lead) => lead,
+                Turn::Ours(leader) => leader,
             };
-            match lead.can_commit_fast(&goal) {
+            match leader.can_commit_fast(&target) {
                 Fast::Can { needs_data } => {
                     // Rules 2 and 15: data that the fast commit makes reachable come first.
                     if needs_data {
@@ -246,25 +247,25 @@ impl Journal {
                     }
                     // Rule 3: the fast commit flushes what came before it, and is forced. If it
                     // makes no data reachable, `finish_fast` flushes after it instead.
-                    if let Some(fast) = lead.send_fast(&goal, needs_data, io) {
+                    if let Some(fast) = leader.send_fast(&target, needs_data, io) {
                         if overlap.prepare {
                             own.finish_pages();
-                            lead.prepare_next(io);
+                            leader.prepare_next(io);
                         }
                         // The remaining data only overwrite old data, and need no order.
                         own.wait(io);
                         if overlap.prepare {
                             own.finish_pages();
                         }
-                        if lead.finish_fast(fast, io) {
+                        if leader.finish_fast(fast, io) {
                             continue;
                         }
                     }
                 }
                 Fast::WhenInPlace => {
-                    drop(lead);
+                    drop(leader);
                     own.wait(io);
-                    goal.is_in_place = true;
+                    target.is_in_place = true;
                     self.checkpoint(io)?;
                     continue;
                 }
@@ -274,16 +275,16 @@ impl Journal {
                 own.wait(io);
             }
             // Write the log, which is in flight together with the data.
-            match lead.begin(&goal, io)? {
+            match leader.begin(target.upto, io)? {
                 Begun::Commit(commit) => {
                     // Rule 2: this thread's data precede the commit block, and no other thread
                     // completes what this context has sent. `finish` waits for the log, rule 1,
                     // and for other threads' data; flushes, rule 3; and writes the commit block.
                     device::finish_data(|| own.wait(io));
-                    lead.finish(commit, io, || own.finish_pages())?;
+                    leader.finish(commit, io, || own.finish_pages())?;
                 }
                 Begun::NoRoom => {
-                    drop(lead);
+                    drop(leader);
                     own.wait(io);
                     self.checkpoint(io)?;
                 }
@@ -304,13 +305,13 @@ impl Journal {
             // This takes a context only if one is free, and the lead only if no thread has it,
             // because the caller may hold a token or lock that another thread waits for.
             let Some(mut io) = self.contexts.try_take() else { return };
-            let Some(mut lead) = self.try_lead() else { return };
-            if self.failure.get().is_some() || lead.is_poisoned() || ready() != Some(sequence) {
+            let Some(mut leader) = self.try_lead() else { return };
+            if self.failure.get().is_some() || leader.is_poisoned() || ready() != Some(sequence) {
                 return;
             }
-            match lead.begin(&Self::whole_goal(sequence), &mut io) {
+            match leader.begin(sequence, &mut io) {
                 Ok(Begun::Commit(commit)) => {
-                    if lead.finish(commit, &mut io, || ()).is_err() {
+                    if leader.finish(commit, &mut io, || ()).is_err() {
                         return;
                     }
                 }

@@ -1,4 +1,4 @@
-//! How the [leader](super::lead::Lead) writes a transaction to the log.
+//! How the [leader](super::lead::CommitLeader) writes a transaction to the log.
 
 use std::collections::VecDeque;
 

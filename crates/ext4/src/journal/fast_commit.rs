@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use super::committer::Committer;
 use super::device::{self, Before};
 use super::fast::Unsaid;
-use super::lead::{Goal, Lead};
+use super::lead::{CommitLeader, CommitTarget};
 use super::sequence::Sequence;
 use super::state::Journal;
 use crate::Error;
@@ -70,20 +70,21 @@ fn used(bytes: &[u8]) -> usize {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
 }
 
-impl Lead<'_> {
-    /// Returns whether a fast commit can reach `goal`.
-    pub(super) fn can_commit_fast(&self, goal: &Goal) -> Fast {
-        if goal.changes == u64::MAX || self.fast.as_ref().is_none_or(|area| area.off) {
+impl CommitLeader<'_> {
+    /// Returns whether a fast commit can reach `target`.
+    pub(super) fn can_commit_fast(&self, target: &CommitTarget) -> Fast {
+        if target.changes == u64::MAX || self.fast.as_ref().is_none_or(|area| area.off) {
             return Fast::Cannot;
         }
         let journal = self.journal;
         let open = journal.opened();
         let running = &open.running;
-        if !open.closed.is_empty() || running.sequence > goal.upto || !running.unsaid.is_sayable() {
+        if !open.closed.is_empty() || running.sequence > target.upto || !running.unsaid.is_sayable()
+        {
             return Fast::Cannot;
         }
         if !journal.is_replayed_rightly(&running.unsaid) {
-            return if goal.is_in_place { Fast::Cannot } else { Fast::WhenInPlace };
+            return if target.is_in_place { Fast::Cannot } else { Fast::WhenInPlace };
         }
         let reaches_blocks = running.unsaid.reaches_blocks() || !running.ordered.is_done();
         Fast::Can { needs_data: reaches_blocks || !journal.overlap.data }
@@ -93,7 +94,7 @@ impl Lead<'_> {
     /// has to commit instead.
     pub(super) fn send_fast(
         &mut self,
-        goal: &Goal,
+        target: &CommitTarget,
         needs_data: bool,
         io: &mut IoContext,
     ) -> Option<FastCommit> {
@@ -104,7 +105,7 @@ impl Lead<'_> {
             let others = Arc::clone(&journal.opened().running.ordered);
             others.wait_a_little(&io.group);
         }
-        let said = journal.say(self, goal.upto)?;
+        let said = journal.say(self, target.upto)?;
         let ordered = said.reaches_blocks;
         let flushed = match journal.volatile && ordered {
             true => device::flush(io, Before::Commit),

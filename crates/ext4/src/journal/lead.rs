@@ -24,10 +24,11 @@ const GATHERING: u32 = 4;
 
 /// What has to become durable.
 #[derive(Debug)]
-pub(crate) struct Goal {
-    /// All transactions up to this one,
+pub(crate) struct CommitTarget {
+    /// The target is reached when all transactions up to this one are durable.
     pub(super) upto: Sequence,
-    /// or, with fast commits, the first `changes` changes of this mount; `u64::MAX` excludes them.
+    /// With fast commits, it is also reached when as many changes of this mount are durable.
+    /// `u64::MAX` excludes fast commits.
     pub(super) changes: u64,
     /// Whether committed blocks were written in place to make a fast commit possible.
     pub(super) is_in_place: bool,
@@ -35,32 +36,32 @@ pub(crate) struct Goal {
 
 /// Which thread has to commit.
 pub(super) enum Turn<'a> {
-    /// No thread has to commit, because the goal is reached.
+    /// No thread has to commit, because the target is reached.
     Reached,
     /// Another thread leads, and the caller waits for it.
-    Others(OtherLead<'a>),
+    Others(OtherLeader<'a>),
     /// The caller leads.
-    Ours(Lead<'a>),
+    Ours(CommitLeader<'a>),
 }
 
-/// The lead of the log. Waiters check again when it ends.
-pub(super) struct Lead<'a> {
+/// The one thread that commits at the time, for all. Waiters check again when it is dropped.
+pub(super) struct CommitLeader<'a> {
     committer: Option<MutexGuard<'a, Committer>>,
     pub(super) journal: &'a Journal,
 }
 
-/// Another thread's lead.
-pub(super) struct OtherLead<'a> {
+/// Another thread, which commits.
+pub(super) struct OtherLeader<'a> {
     journal: &'a Journal,
-    goal: &'a Goal,
+    target: &'a CommitTarget,
     /// The value of `Commits::ended` while it led.
     ended: u64,
     looks: u32,
 }
 
-/// A lead is used as the [`Committer`]: what is called on it is in this file, `commit.rs`,
+/// A leader is used as the [`Committer`]: what is called on it is in this file, `commit.rs`,
 /// `fast_commit.rs` or `committer.rs`.
-impl std::ops::Deref for Lead<'_> {
+impl std::ops::Deref for CommitLeader<'_> {
     type Target = Committer;
 
     fn deref(&self) -> &Committer {
@@ -68,13 +69,13 @@ impl std::ops::Deref for Lead<'_> {
     }
 }
 
-impl std::ops::DerefMut for Lead<'_> {
+impl std::ops::DerefMut for CommitLeader<'_> {
     fn deref_mut(&mut self) -> &mut Committer {
         self.committer.as_mut().expect("it is there until it is dropped")
     }
 }
 
-impl Drop for Lead<'_> {
+impl Drop for CommitLeader<'_> {
     fn drop(&mut self) {
         let commits = &self.journal.commits;
         commits.half_full.store(self.log.is_half_full(), Ordering::Relaxed);
@@ -95,38 +96,38 @@ impl Journal {
         self.commits.durable() >= upto
     }
 
-    /// Returns the goal of all changes up to transaction `upto` made so far, by a fast commit if
+    /// Returns the target of all changes up to transaction `upto` made so far, by a fast commit if
     /// they are enabled.
-    pub(crate) fn goal(&self, upto: Sequence) -> Goal {
+    pub(crate) fn target(&self, upto: Sequence) -> CommitTarget {
         let changes = if self.fast { self.opened().changes } else { u64::MAX };
-        Goal { upto, changes, is_in_place: false }
+        CommitTarget { upto, changes, is_in_place: false }
     }
 
-    /// Returns the same goal by whole transactions.
-    pub(super) fn whole_goal(upto: Sequence) -> Goal {
-        Goal { upto, changes: u64::MAX, is_in_place: false }
+    /// Returns the same target by whole transactions.
+    pub(super) fn whole_target(upto: Sequence) -> CommitTarget {
+        CommitTarget { upto, changes: u64::MAX, is_in_place: false }
     }
 
-    fn is_reached(&self, goal: &Goal) -> bool {
-        self.commits.durable() >= goal.upto
-            || self.commits.fast.load(Ordering::Acquire) >= goal.changes
+    fn is_reached(&self, target: &CommitTarget) -> bool {
+        self.commits.durable() >= target.upto
+            || self.commits.fast.load(Ordering::Acquire) >= target.changes
     }
 
     /// Returns which thread has to commit, and takes the lead if none has it.
     ///
     /// # Errors
     /// Fails if the journal has failed earlier. Nothing is committed any more then.
-    pub(super) fn turn<'a>(&'a self, goal: &'a Goal) -> Result<Turn<'a>, Error> {
+    pub(super) fn turn<'a>(&'a self, target: &'a CommitTarget) -> Result<Turn<'a>, Error> {
         loop {
-            if self.is_reached(goal) {
+            if self.is_reached(target) {
                 return Ok(Turn::Reached);
             }
             if let Some(error) = self.failure.get() {
                 return Err(error.clone());
             }
             let ended = self.commits.ended.load(Ordering::Acquire);
-            let Some(lead) = self.try_lead() else {
-                return Ok(Turn::Others(OtherLead { journal: self, goal, ended, looks: 0 }));
+            let Some(leader) = self.try_lead() else {
+                return Ok(Turn::Others(OtherLeader { journal: self, target, ended, looks: 0 }));
             };
             // This yields: threads that the last commit released and that share this CPU make their
             // next changes, which then belong to this commit.
@@ -137,43 +138,43 @@ impl Journal {
             if self.commits.is_poisoned() {
                 self.fail(&Error::Resources("a commit has panicked".to_owned()));
             }
-            // Another leader may have reached the goal meanwhile.
-            if !self.is_reached(goal) && self.failure.get().is_none() {
-                return Ok(Turn::Ours(lead));
+            // Another leader may have reached the target meanwhile.
+            if !self.is_reached(target) && self.failure.get().is_none() {
+                return Ok(Turn::Ours(leader));
             }
         }
     }
 
     /// Takes the lead, after waiting for it.
-    pub(super) fn lead(&self) -> Lead<'_> {
+    pub(super) fn lead(&self) -> CommitLeader<'_> {
         // A caller that goes on to write checks `is_poisoned`.
         let committer = self.commits.committer.lock().unwrap_or_else(PoisonError::into_inner);
-        Lead { committer: Some(committer), journal: self }
+        CommitLeader { committer: Some(committer), journal: self }
     }
 
     /// Takes the lead if no thread has it.
-    pub(super) fn try_lead(&self) -> Option<Lead<'_>> {
+    pub(super) fn try_lead(&self) -> Option<CommitLeader<'_>> {
         match self.commits.committer.try_lock() {
-            Ok(committer) => Some(Lead { committer: Some(committer), journal: self }),
+            Ok(committer) => Some(CommitLeader { committer: Some(committer), journal: self }),
             Err(TryLockError::Poisoned(poisoned)) => {
-                Some(Lead { committer: Some(poisoned.into_inner()), journal: self })
+                Some(CommitLeader { committer: Some(poisoned.into_inner()), journal: self })
             }
             Err(TryLockError::WouldBlock) => None,
         }
     }
 }
 
-impl Lead<'_> {
+impl CommitLeader<'_> {
     /// Returns whether an earlier leader has panicked, so that the state of the log is unknown.
     pub(super) fn is_poisoned(&self) -> bool {
         self.journal.commits.is_poisoned()
     }
 }
 
-impl OtherLead<'_> {
-    /// Returns whether that thread still leads and the goal is not reached.
+impl OtherLeader<'_> {
+    /// Returns whether that thread still leads and the target is not reached.
     pub(super) fn leads(&self) -> bool {
-        !self.journal.is_reached(self.goal)
+        !self.journal.is_reached(self.target)
             && self.journal.commits.ended.load(Ordering::Acquire) == self.ended
     }
 

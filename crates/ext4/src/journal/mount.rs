@@ -400,13 +400,13 @@ impl Journal {
         self.checkpoint(io)?;
         let mut writer =
             self.checkpointing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut lead = self.lead();
+        let mut leader = self.lead();
         self.usable()?;
-        let result = self.close_by(&mut lead, &mut writer, io);
+        let result = self.close_by(&mut leader, &mut writer, io);
         // No more changes are made, whatever the result.
         self.end(result.as_ref().err());
         if let Err(error) = &result {
-            self.note_failure(error, &mut lead, io);
+            self.note_failure(error, &mut leader, io);
         }
         result
     }

@@ -94,7 +94,7 @@ impl Writeback<'_> {
     ) -> Result<(), Error> {
         self.writer.usable()?;
         let journal = &self.writer.journal;
-        journal.reach(journal.goal(upto), io, sending)
+        journal.reach(journal.target(upto), io, sending)
     }
 
     /// Rule 18: flushes data that were written in place from the device's cache, unless a commit
