@@ -74,7 +74,7 @@ impl CommitLeader<'_> {
             let Some(oldest) = open.closed.front() else {
                 return Err(Error::Invalid("a transaction was never begun"));
             };
-            let need = self.plan(oldest).log_blocks();
+            let need = self.layout(oldest).log_blocks();
             if need >= self.log.len() as usize {
                 return Err(Error::Resources(
                     "the journal is too small for a transaction".to_owned(),

@@ -6,7 +6,7 @@ use super::block_writer::BlockWriter;
 use super::device::{self, Before};
 use super::fast_area::FastArea;
 use super::handle::time_now;
-use super::log::{Log, Logged, Plan};
+use super::log::{Log, LogLayout, Logged};
 use super::transaction::Transaction;
 use crate::Error;
 use crate::io::{IoContext, commit_set};
@@ -89,9 +89,9 @@ impl Committer {
         writer.write_all(io, std::iter::once((self.superblock_block()?, self.format.block())), fua)
     }
 
-    /// Returns how `transaction` would be divided.
-    pub(super) fn plan(&self, transaction: &Transaction) -> Plan {
-        Plan {
+    /// Returns the layout that `transaction` would have in the log.
+    pub(super) fn layout(&self, transaction: &Transaction) -> LogLayout {
+        LogLayout {
             revoke_blocks: transaction.revoked.len().div_ceil(self.format.revoked_most()),
             copies: transaction.blocks.len(),
             buffer_blocks: self.writer.buffer_blocks(),
@@ -117,7 +117,7 @@ impl Committer {
         let mut blocks = transaction.blocks.iter();
         let mut at = self.log.head();
         let mut written = 0;
-        for (revokes, copies) in self.plan(transaction) {
+        for (revokes, copies) in self.layout(transaction) {
             let head = revokes + usize::from(copies > 0);
             // The copies go first: the descriptor, which precedes them in the log, has their
             // checksums.
@@ -200,7 +200,7 @@ impl Committer {
 
     /// Returns whether the log has room for `transaction` as it is.
     pub(super) fn has_room_for(&self, transaction: &Transaction) -> bool {
-        self.plan(transaction).log_blocks() <= self.log.free() as usize
+        self.layout(transaction).log_blocks() <= self.log.free() as usize
     }
 
     /// Sends all of `transaction` but its commit block to the log (rule 4: no other thread does so

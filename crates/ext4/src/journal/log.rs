@@ -132,11 +132,11 @@ impl Log {
     }
 }
 
-/// The parts in which a transaction is written. A part begins with some revoke blocks; a descriptor
-/// follows, and then the copies that it names. Each entry has the numbers of revoke blocks and of
-/// copies.
+/// A transaction's layout in the log: the parts in which it is written. A part begins with some
+/// revoke blocks; a descriptor follows, and then the copies that it names. Each entry has the
+/// numbers of revoke blocks and of copies.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct LogLayout {
     pub(super) revoke_blocks: usize,
     pub(super) copies: usize,
     /// The maximum number of blocks of a part, at least two, and the maximum number of copies that
@@ -145,7 +145,7 @@ pub(super) struct Plan {
     pub(super) tags_most: usize,
 }
 
-impl Iterator for Plan {
+impl Iterator for LogLayout {
     type Item = (usize, usize);
 
     fn next(&mut self) -> Option<(usize, usize)> {
@@ -158,7 +158,7 @@ impl Iterator for Plan {
     }
 }
 
-impl Plan {
+impl LogLayout {
     /// Returns how many log blocks the transaction takes, the commit block included.
     pub(super) fn log_blocks(&self) -> usize {
         let each = |(revokes, copies): (usize, usize)| revokes + copies + usize::from(copies > 0);

@@ -73,12 +73,12 @@ fn every_block_is_in_the_plan_once() {
         (5, 1, 5, 3),
         (4, 3, 5, 3),
     ] {
-        let plan = Plan { revoke_blocks, copies, buffer_blocks, tags_most };
-        let all: Vec<_> = plan.clone().collect();
+        let layout = LogLayout { revoke_blocks, copies, buffer_blocks, tags_most };
+        let all: Vec<_> = layout.clone().collect();
         assert_eq!(all.iter().map(|(revokes, _)| revokes).sum::<usize>(), revoke_blocks);
         assert_eq!(all.iter().map(|(_, copies)| copies).sum::<usize>(), copies);
         let size = |(revokes, copies): &(usize, usize)| revokes + copies + usize::from(*copies > 0);
         assert!(all.iter().all(|part| size(part) <= buffer_blocks && part.1 <= tags_most));
-        assert_eq!(plan.log_blocks(), all.iter().map(size).sum::<usize>() + 1);
+        assert_eq!(layout.log_blocks(), all.iter().map(size).sum::<usize>() + 1);
     }
 }
