@@ -130,7 +130,7 @@ impl CommitLeader<'_> {
         let Commit { transaction, supersede, sent } = commit;
         let gap = || {
             gap();
-            journal.make_spares();
+            journal.prepare_copies();
         };
         let blocks = self.finish_commit(io, &transaction, sent, journal.volatile, gap)?;
         if blocks > 0 {

@@ -118,7 +118,7 @@ impl CommitLeader<'_> {
     /// Prepares what the next commit needs, while the device writes this one.
     pub(super) fn prepare_next(&mut self, io: &mut IoContext) {
         if self.journal.overlap.prepare {
-            self.journal.make_spares();
+            self.journal.prepare_copies();
             self.writer.warm(io);
         }
     }

@@ -15,7 +15,7 @@ use super::changes::{Changed, Changes};
 use super::fast;
 use super::held::Held;
 use super::orphans::{OrphanPlace, Orphans};
-use super::spares::Copies;
+use super::prepared_copies::Copies;
 use crate::space::SpaceChanges;
 use crate::{Corruption, Defect, Error, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};

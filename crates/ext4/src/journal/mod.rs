@@ -14,7 +14,7 @@
 //!
 //! ```text
 //!   changes       what a change does; orphans: where these are kept
-//!   handle        a change in progress; spares: copies of blocks for the next one
+//!   handle        a change in progress; prepared_copies: copies of blocks for the next one
 //!   transaction   its blocks; ordered: data that it waits for; held: blocks that it freed
 //!   state         Journal: what all threads share
 //!   running       the running transaction, which a change joins
@@ -57,10 +57,10 @@ mod mount;
 mod ordered;
 mod orphans;
 mod pending;
+mod prepared_copies;
 mod recover;
 mod running;
 mod sequence;
-mod spares;
 mod state;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod tests;

@@ -59,7 +59,7 @@ impl Journal {
                 if reads_left > 0 { &memory } else { self.volume.source() };
             let volume = self.volume.with_source(());
             let mut handle = Handle::new(volume, base, &self.held, &self.orphans, time_now())
-                .with_copies(open.spares.take());
+                .with_copies(open.prepared.take());
             if !self.fast {
                 handle.fast_ineligible();
             }
@@ -69,7 +69,7 @@ impl Journal {
                 break (open, result?, parts);
             }
             // Whatever the result of `work`, it has not seen all the metadata that there are.
-            open.spares.recycle(parts.1, Vec::new());
+            open.prepared.recycle(parts.1, Vec::new());
             drop(open);
             // The change fails with an error of the device if it still needs what could not be
             // read.
@@ -78,7 +78,7 @@ impl Journal {
         let untouched =
             changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty();
         if untouched && !with_data {
-            open.spares.recycle(left, Vec::new());
+            open.prepared.recycle(left, Vec::new());
             return Ok((result, Sequence(0), None));
         }
         if changes.blocks.len() > self.blocks_most || changes.forgotten.len() > self.revoked_most {
@@ -108,8 +108,8 @@ impl Journal {
         if let Some(observer) = observer {
             observer.done(&changes);
         }
-        open.spares.changed(changes.blocks);
-        open.spares.recycle(left, replaced);
+        open.prepared.changed(changes.blocks);
+        open.prepared.recycle(left, replaced);
         // Rule 2: the token is made before the lock is released, so no transaction closes in
         // between.
         let token = with_data.then(|| open.running.ordered.token());

@@ -9,8 +9,8 @@ use super::commits::Commits;
 use super::held::Held;
 use super::orphans::Orphans;
 use super::pending::Pending;
+use super::prepared_copies::Copies;
 use super::sequence::Sequence;
-use super::spares::Copies;
 use super::transaction::Open;
 use crate::io::{DeviceSource, IoContexts};
 use crate::options::CommitOverlap;
@@ -71,11 +71,11 @@ impl Journal {
 
     /// Copies blocks for the next change, in case it resembles the last one. Runs while the device
     /// works.
-    pub(super) fn make_spares(&self) {
-        let wanted = self.opened().spares.wanted();
+    pub(super) fn prepare_copies(&self) {
+        let wanted = self.opened().prepared.wanted();
         if !wanted.is_empty() {
             let copies = Copies::of(wanted, self.pending().take_replaced());
-            self.opened().spares.put(copies);
+            self.opened().prepared.put(copies);
         }
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::changes::Changes;
 use super::fast::Unsaid;
 use super::ordered::Ordered;
+use super::prepared_copies::PreparedCopies;
 use super::sequence::Sequence;
-use super::spares::Spares;
 
 /// Changes that commit together.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(super) struct Open {
     /// The number of changes so far.
     pub(super) changes: u64,
     /// Copies for the next change.
-    pub(super) spares: Spares,
+    pub(super) prepared: PreparedCopies,
 }
 
 impl Open {
@@ -88,7 +88,7 @@ impl Open {
             closed: VecDeque::new(),
             running: Transaction::new(Sequence(1)),
             changes: 0,
-            spares: Spares::default(),
+            prepared: PreparedCopies::default(),
         }
     }
 

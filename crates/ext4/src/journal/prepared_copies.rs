@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 /// The maximum number of blocks that are copied. A change of more blocks is not a small change with
 /// a waiting caller.
-const SPARES_MOST: usize = 8;
+const PREPARED_MOST: usize = 8;
 
 /// The blocks of the last change, and copies of them.
 #[derive(Debug, Default)]
-pub(super) struct Spares {
+pub(super) struct PreparedCopies {
     last: BTreeMap<u64, Arc<[u8]>>,
     copies: Copies,
 }
@@ -37,7 +37,7 @@ struct Pair {
     copy: Arc<[u8]>,
 }
 
-impl Spares {
+impl PreparedCopies {
     /// Records the contents of `blocks` after the last change.
     pub(super) fn changed(&mut self, blocks: BTreeMap<u64, Arc<[u8]>>) {
         self.last = blocks;
@@ -62,7 +62,7 @@ impl Spares {
 
     /// Returns the blocks worth copying.
     pub(super) fn wanted(&self) -> Vec<Arc<[u8]>> {
-        let is_small = self.copies.pairs.is_empty() && self.last.len() <= SPARES_MOST;
+        let is_small = self.copies.pairs.is_empty() && self.last.len() <= PREPARED_MOST;
         self.last.values().filter(|_| is_small).cloned().collect()
     }
 

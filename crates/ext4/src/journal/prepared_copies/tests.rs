@@ -4,11 +4,11 @@ use super::*;
 fn a_copy_is_of_what_the_block_is_now() {
     let block = |byte| Arc::<[u8]>::from([byte; 4]);
     let (old, new) = (block(1), block(1));
-    let mut spares = Spares::default();
-    spares.changed(BTreeMap::from([(7, Arc::clone(&old))]));
-    spares.put(Copies::of(spares.wanted(), Vec::new()));
-    assert!(spares.wanted().is_empty());
-    let mut copies = spares.take();
+    let mut prepared = PreparedCopies::default();
+    prepared.changed(BTreeMap::from([(7, Arc::clone(&old))]));
+    prepared.put(Copies::of(prepared.wanted(), Vec::new()));
+    assert!(prepared.wanted().is_empty());
+    let mut copies = prepared.take();
     // This block has the same bytes, but belongs to another change.
     assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&new)), &new));
     let mut copy = copies.instead_of(Arc::clone(&old));
@@ -22,11 +22,11 @@ fn a_copy_is_of_what_the_block_is_now() {
 #[test]
 fn the_memory_of_what_nobody_has_is_used_again() {
     let block = |byte| Arc::<[u8]>::from([byte; 4]);
-    let mut spares = Spares::default();
+    let mut prepared = PreparedCopies::default();
     let (read, replaced) = (block(1), block(2));
     let place = replaced.as_ptr();
-    spares.recycle(Copies::default(), vec![Arc::clone(&read), replaced]);
-    let mut copies = spares.take();
+    prepared.recycle(Copies::default(), vec![Arc::clone(&read), replaced]);
+    let mut copies = prepared.take();
     let (first, second) = (copies.instead_of(Arc::clone(&read)), copies.zeroes(4));
     assert_eq!((first.as_ptr(), &first[..], &second[..]), (place, &[1; 4][..], &[0; 4][..]));
     assert!(Arc::ptr_eq(&copies.instead_of(Arc::clone(&read)), &read));
@@ -45,8 +45,8 @@ fn copies_are_in_the_memory_of_what_is_old() {
 
 #[test]
 fn nothing_is_copied_of_what_changes_much() {
-    let mut spares = Spares::default();
-    let blocks = (0..=SPARES_MOST as u64).map(|number| (number, Arc::from([0; 4])));
-    spares.changed(blocks.collect());
-    assert!(spares.wanted().is_empty());
+    let mut prepared = PreparedCopies::default();
+    let blocks = (0..=PREPARED_MOST as u64).map(|number| (number, Arc::from([0; 4])));
+    prepared.changed(blocks.collect());
+    assert!(prepared.wanted().is_empty());
 }
