@@ -95,7 +95,7 @@ ranks! {
     /// The spare channel: its holder waits only for the device.
     SpareIoContext,
     /// Blocks that are newer than on the device.
-    NewestBlocks,
+    NewerBlocks,
     /// Committed blocks that are not in place.
     JournalPending,
     /// The result of writing a transaction's data.

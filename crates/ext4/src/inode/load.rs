@@ -32,7 +32,7 @@ impl Source for Nothing {
 impl Snapshot {
     fn read(volume: &Volume<DeviceSource>, ino: u32, linked: bool) -> Result<Self, Error> {
         let read = || if linked { volume.linked_inode(ino) } else { volume.inode(ino) };
-        let on_disk = volume.source().newest().consistent(read)?;
+        let on_disk = volume.source().newer_blocks().consistent(read)?;
         let metadata = volume.metadata(&on_disk);
         Ok(Self { metadata, on_disk, extents: OnceLock::new(), many: no_extents() })
     }
@@ -52,7 +52,7 @@ impl Snapshot {
             return Ok(extents);
         }
         let load = || Extents::load(volume, &self.on_disk);
-        let extents = Arc::new(volume.source().newest().consistent(load)?);
+        let extents = Arc::new(volume.source().newer_blocks().consistent(load)?);
         if keep || extents.bytes() <= KEPT_EXTENTS_BYTES {
             let _ = self.extents.set(Arc::clone(&extents));
         } else {
@@ -184,15 +184,15 @@ impl Inode {
         for _ in 0..CONSISTENT_TRIES {
             let version = self.version();
             let snapshot = self.snapshot(volume)?;
-            let result = volume.source().newest().consistent(|| read(&snapshot.on_disk));
+            let result = volume.source().newer_blocks().consistent(|| read(&snapshot.on_disk));
             // A change that `read` saw, and that changed the inode, has changed the version by now.
             if self.version() == version {
                 return result.map_err(Into::into);
             }
         }
         // The inode changes all the time: read it once more together with what it leads to.
-        let newest = volume.source().newest();
-        newest.consistent(|| read(&volume.inode(self.ino)?).map_err(Into::into))
+        let newer_blocks = volume.source().newer_blocks();
+        newer_blocks.consistent(|| read(&volume.inode(self.ino)?).map_err(Into::into))
     }
 
     /// Returns what `stat` returns.

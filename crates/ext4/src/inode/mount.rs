@@ -95,7 +95,7 @@ impl Mount {
     /// Returns what `read` returns when it sees each change as a whole or not at all. It may be
     /// called several times.
     pub(crate) fn consistent<T>(&self, read: impl FnMut() -> T) -> T {
-        self.volume.source().newest().consistent(read)
+        self.volume.source().newer_blocks().consistent(read)
     }
 
     /// Changes metadata by `work`: as a whole, or not at all if it fails.

@@ -9,7 +9,7 @@
 //!   direct         reads past the cache: by buffers, or the caller's memory lent to the device
 //!   buffers        those buffers, and writeback's
 //!   contexts       IoContexts: those of a mount; each thread takes one
-//!   source         metadata from the device, or newer ones from completed changes (newest)
+//!   source         metadata from the device, or newer ones from completed changes (newer_blocks)
 //!   group_commit   whether fsync callers overlap
 //!   flushes        which FLUSH has made which writes durable
 //! ```
@@ -22,7 +22,7 @@ pub(crate) mod fill;
 mod fill_memory;
 mod flushes;
 mod group_commit;
-mod newest;
+mod newer_blocks;
 mod requests;
 mod source;
 pub(crate) mod target;
@@ -33,6 +33,6 @@ pub use contexts::Call;
 pub(crate) use contexts::{IoContexts, OwnedContext};
 pub(crate) use flushes::Durability;
 pub(crate) use group_commit::GroupCommit;
-pub use newest::{Blocks, Newest};
+pub use newer_blocks::{Blocks, NewerBlocks};
 pub(crate) use requests::{commit_set, log_set, write_set};
 pub use source::DeviceSource;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::contexts::IoContexts;
 use super::direct;
-use super::newest::Newest;
+use super::newer_blocks::NewerBlocks;
 use crate::bounded::Bounded;
 use crate::error::Error;
 use meantime_completion::Policy;
@@ -26,9 +26,9 @@ struct Inner {
     policy: Option<Policy>,
     cache_bytes: usize,
     /// The cached metadata by byte offset and length. They are never older than the device, but may
-    /// be older than `newest`.
+    /// be older than `newer_blocks`.
     kept: Bounded<(u64, usize), Arc<[u8]>>,
-    newest: Newest,
+    newer_blocks: NewerBlocks,
     /// Log2 of the file system's block size, once anything may be changed.
     block_bits: OnceLock<u32>,
 }
@@ -61,13 +61,13 @@ impl DeviceSource {
         policy: Option<Policy>,
         cache_bytes: usize,
     ) -> Self {
-        let (kept, newest) = (Bounded::new(cache_bytes), Newest::default());
+        let (kept, newer_blocks) = (Bounded::new(cache_bytes), NewerBlocks::default());
         Self(Arc::new(Inner {
             contexts,
             policy,
             cache_bytes,
             kept,
-            newest,
+            newer_blocks,
             block_bits: OnceLock::new(),
         }))
     }
@@ -80,12 +80,12 @@ impl DeviceSource {
     /// Declares that there may be newer blocks, of `1 << block_bits` bytes, from now on.
     pub(crate) fn activate(&self, block_bits: u32) {
         let _ = self.0.block_bits.set(block_bits);
-        self.0.newest.activate();
+        self.0.newer_blocks.activate();
     }
 
     /// Returns the blocks that are newer than on the device.
-    pub fn newest(&self) -> &Newest {
-        &self.0.newest
+    pub fn newer_blocks(&self) -> &NewerBlocks {
+        &self.0.newer_blocks
     }
 
     /// Records that `written` are in place: those without a newer content are cached as other
@@ -94,7 +94,7 @@ impl DeviceSource {
         &self,
         written: impl IntoIterator<Item = (u64, &'a Arc<[u8]>)>,
     ) {
-        let mut blocks = self.0.newest.write();
+        let mut blocks = self.0.newer_blocks.write();
         for (block, content) in written {
             // This includes blocks with a newer content, because the cache must not be older than
             // the device.
@@ -103,7 +103,7 @@ impl DeviceSource {
         }
     }
 
-    /// Sets the cached content of `block`. The caller has the newest blocks locked for writing.
+    /// Sets the cached content of `block`. The caller has the newer blocks locked for writing.
     fn update(&self, block: u64, content: &Arc<[u8]>) {
         let offset = block * content.len() as u64;
         let window = offset - offset % WINDOW_BYTES;
@@ -136,7 +136,7 @@ impl DeviceSource {
 
 impl Reader<'_> {
     /// Returns the bytes of `key`, which are within the device. They are cached if no block has
-    /// been removed from the newest since `departures` was read. If the bytes before them are
+    /// been removed from the newer blocks since `departures` was read. If the bytes before them are
     /// cached, and they belong to a table that continues up to `end`, more of it is read.
     fn fetch(
         &self,
@@ -172,14 +172,14 @@ impl Reader<'_> {
         piece: usize,
         departures: Option<u64>,
     ) -> Result<Arc<[u8]>, SourceError> {
-        let Inner { contexts, policy, kept, newest, .. } = self.inner;
+        let Inner { contexts, policy, kept, newer_blocks, .. } = self.inner;
         let mut all = vec![0; bytes];
         direct::read_bytes(contexts, offset, &mut all, *policy).map_err(|error| match error {
             Error::Io(error) => SourceError::Io(IoFailure::new(error)),
             other => SourceError::Resources(other.to_string()),
         })?;
         // The lock is held until they are cached.
-        let blocks = departures.map(|_| newest.read());
+        let blocks = departures.map(|_| newer_blocks.read());
         if blocks.as_ref().map(|blocks| blocks.departures()) != departures {
             all.truncate(piece);
             return Ok(all.into());
@@ -225,7 +225,7 @@ impl Reader<'_> {
     ) -> Result<(Arc<[u8]>, bool), SourceError> {
         loop {
             let departures = {
-                let blocks = self.inner.newest.read();
+                let blocks = self.inner.newer_blocks.read();
                 if let Some(newer) = blocks.get(block) {
                     return Ok((Arc::clone(newer), true));
                 }
@@ -233,7 +233,7 @@ impl Reader<'_> {
             };
             let found =
                 self.read_device(block * block_bytes as u64, block_bytes, end, Some(departures))?;
-            let blocks = self.inner.newest.read();
+            let blocks = self.inner.newer_blocks.read();
             if let Some(newer) = blocks.get(block) {
                 return Ok((Arc::clone(newer), true));
             }
@@ -259,7 +259,7 @@ impl Reader<'_> {
     /// device's.
     #[cold]
     #[inline(never)]
-    fn read_newest(
+    fn read_newer(
         &self,
         offset: u64,
         bytes: usize,
@@ -293,8 +293,8 @@ impl Source for Reader<'_> {
             Some(bits) if bytes == 1 << bits && offset & (bytes as u64 - 1) == 0 => {
                 self.read_block(offset >> bits, bytes, end)
             }
-            Some(bits) if self.inner.newest.is_active() => {
-                Ok((self.read_newest(offset, bytes, end, *bits)?, false))
+            Some(bits) if self.inner.newer_blocks.is_active() => {
+                Ok((self.read_newer(offset, bytes, end, *bits)?, false))
             }
             _ => Ok((self.read_device(offset, bytes, end, None)?, false)),
         }

@@ -3,7 +3,7 @@
 //! faults, what is promised for each, and why each wait is where it is.
 //!
 //! ```text
-//!   change      a Handle, in memory, one at a time; then newest blocks and running transaction
+//!   change      a Handle, in memory, one at a time; then newer blocks and running transaction
 //!   close       the running transaction becomes the next to commit; a new one runs
 //!   commit      its blocks go to the log; they and the data complete; then the commit block
 //!   checkpoint  committed blocks are written in place and flushed; then the log's tail moves past
@@ -67,7 +67,7 @@ pub(crate) mod tests;
 mod thread;
 mod transaction;
 
-pub use crate::io::{Blocks, Newest};
+pub use crate::io::{Blocks, NewerBlocks};
 pub(crate) use block_writer::BlockWriter;
 #[cfg(feature = "broken-rules")]
 use broken as device;

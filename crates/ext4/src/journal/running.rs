@@ -97,8 +97,8 @@ impl Journal {
         if let Some(observer) = observer {
             observer.coming(&changes, sequence);
         }
-        let newest = self.volume.source().newest();
-        drop(newest.publish(&changes.blocks, &changes.forgotten, || {
+        let newer_blocks = self.volume.source().newer_blocks();
+        drop(newer_blocks.publish(&changes.blocks, &changes.forgotten, || {
             observer.map(|observer| observer.visible(&changes))
         }));
         for freed in &changes.freed {

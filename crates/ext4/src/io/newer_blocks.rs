@@ -21,7 +21,7 @@ thread_local! {
 
 /// The blocks that are newer than on the device.
 #[derive(Debug)]
-pub struct Newest {
+pub struct NewerBlocks {
     /// Whether there are any, or may be later.
     active: AtomicBool,
     /// This number is odd while a change is being published, and different after it.
@@ -31,13 +31,13 @@ pub struct Newest {
     blocks: RwLock<Blocks>,
 }
 
-impl Default for Newest {
+impl Default for NewerBlocks {
     fn default() -> Self {
         Self {
             active: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             publishing: Mutex::new(Rank::Publishing, ()),
-            blocks: RwLock::new(Rank::NewestBlocks, Blocks::default()),
+            blocks: RwLock::new(Rank::NewerBlocks, Blocks::default()),
         }
     }
 }
@@ -64,16 +64,16 @@ impl Blocks {
 
     /// Removes `block` if it still is `content`, which has been written in place.
     pub fn written_in_place(&mut self, block: u64, content: &Arc<[u8]>) -> bool {
-        let is_newest = self.newer.get(&block).is_some_and(|newest| Arc::ptr_eq(newest, content));
-        if is_newest {
+        let is_current = self.newer.get(&block).is_some_and(|newer| Arc::ptr_eq(newer, content));
+        if is_current {
             self.newer.remove(&block);
             self.departures += 1;
         }
-        is_newest
+        is_current
     }
 }
 
-impl Newest {
+impl NewerBlocks {
     /// Declares that there may be newer blocks from now on.
     pub fn activate(&self) {
         self.active.store(true, Ordering::Release);

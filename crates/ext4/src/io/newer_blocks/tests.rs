@@ -8,11 +8,11 @@ fn content(byte: u8) -> Arc<[u8]> {
 
 #[test]
 fn readers_see_all_of_a_change_or_nothing() {
-    let newest = Newest::default();
-    newest.activate();
+    let newer_blocks = NewerBlocks::default();
+    newer_blocks.activate();
     let publish = |byte| {
         let blocks = [(1, content(byte)), (2, content(byte))];
-        newest.publish(
+        newer_blocks.publish(
             blocks.iter().map(|(block, content)| (block, content)),
             &BTreeSet::new(),
             || (),
@@ -28,9 +28,9 @@ fn readers_see_all_of_a_change_or_nothing() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    let half = |block| newest.read().get(block).map(|content| content[0]);
+                    let half = |block| newer_blocks.read().get(block).map(|content| content[0]);
                     let (first, second) =
-                        newest.consistent(|| (half(1), newest.consistent(|| half(2))));
+                        newer_blocks.consistent(|| (half(1), newer_blocks.consistent(|| half(2))));
                     if first != second {
                         halves.fetch_add(1, Ordering::Relaxed);
                     }
@@ -43,17 +43,17 @@ fn readers_see_all_of_a_change_or_nothing() {
 
 #[test]
 fn a_block_changed_again_stays_newer_than_the_device() {
-    let newest = Newest::default();
+    let newer_blocks = NewerBlocks::default();
     let (old, new) = (content(1), content(2));
-    newest.publish([(&7, &old)], &BTreeSet::new(), || ());
-    newest.publish([(&7, &new)], &BTreeSet::new(), || ());
-    assert!(!newest.write().written_in_place(7, &old));
-    assert_eq!(newest.read().get(7), Some(&new));
-    assert!(newest.write().written_in_place(7, &new));
-    let blocks = newest.read();
+    newer_blocks.publish([(&7, &old)], &BTreeSet::new(), || ());
+    newer_blocks.publish([(&7, &new)], &BTreeSet::new(), || ());
+    assert!(!newer_blocks.write().written_in_place(7, &old));
+    assert_eq!(newer_blocks.read().get(7), Some(&new));
+    assert!(newer_blocks.write().written_in_place(7, &new));
+    let blocks = newer_blocks.read();
     assert_eq!((blocks.get(7), blocks.departures()), (None, 1));
     drop(blocks);
-    newest.publish([(&7, &new)], &BTreeSet::new(), || ());
-    newest.publish([], &BTreeSet::from([7]), || ());
-    assert!(newest.read().newer.is_empty());
+    newer_blocks.publish([(&7, &new)], &BTreeSet::new(), || ());
+    newer_blocks.publish([], &BTreeSet::from([7]), || ());
+    assert!(newer_blocks.read().newer.is_empty());
 }
