@@ -135,8 +135,8 @@ fn begin_journal(
     let mut recovery = Recovery::read(contexts, volume)?;
     recovery::validate(recovery.volume())?;
     let commits = recovery.take_fast_commits();
-    let said = commits.map(|commits| recovery::apply(recovery.volume(), commits)).transpose()?;
-    recovery.begin(said, options.commit_overlap, options.fast_commit)
+    let changes = commits.map(|commits| recovery::apply(recovery.volume(), commits)).transpose()?;
+    recovery.begin(changes, options.commit_overlap, options.fast_commit)
 }
 
 impl FileSystem {

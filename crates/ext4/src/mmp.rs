@@ -95,7 +95,7 @@ fn short_name(uri: &str) -> &str {
 }
 
 /// The last update, and when it was made.
-struct Said {
+struct LastUpdate {
     mmp: Mmp,
     /// The whole block.
     block: Vec<u8>,
@@ -119,14 +119,14 @@ struct Watch {
 struct Shared {
     place: MmpBlock,
     interval: Duration,
-    said: Mutex<Said>,
+    last_update: Mutex<LastUpdate>,
     watch: Mutex<Watch>,
 }
 
 impl Shared {
-    fn said(&self) -> MutexGuard<'_, Said> {
+    fn last_update(&self) -> MutexGuard<'_, LastUpdate> {
         // The state is consistent after each step, so a poisoned lock may be used.
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_update.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -137,9 +137,9 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::Taken`] if the device has another host's block; or a device error.
-    fn say(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
-        let mut said = self.said();
-        let Said { mmp, block, tried, since, writer } = &mut *said;
+    fn change_state(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
+        let mut last = self.last_update();
+        let LastUpdate { mmp, block, tried, since, writer } = &mut *last;
         let found = self.place.read()?;
         if found != *block && tried.as_ref() != Some(&found) {
             let by =
@@ -162,13 +162,13 @@ impl Shared {
         self.place.write(writer, tried)?;
         std::mem::swap(block, tried);
         (*mmp, *since) = (next, now);
-        said.tried = None;
+        last.tried = None;
         Ok(())
     }
 
     /// Renews the mark of this host.
     fn update(&self) -> Result<(), Error> {
-        self.say(|state| match state {
+        self.change_state(|state| match state {
             MmpState::InUse(sequence) => MmpState::next(sequence),
             other => other,
         })
@@ -176,9 +176,9 @@ impl Shared {
 
     /// The time since the last update, if it exceeds what other hosts were told to wait.
     fn silent(&self) -> Option<Duration> {
-        let said = self.said();
-        let silent = said.since.elapsed();
-        (silent > Duration::from_secs(u64::from(said.mmp.check_interval_s))).then_some(silent)
+        let last = self.last_update();
+        let silent = last.since.elapsed();
+        (silent > Duration::from_secs(u64::from(last.mmp.check_interval_s))).then_some(silent)
     }
 
     /// Stops all writes of this host.
@@ -295,11 +295,11 @@ impl Protection {
         }
 
         // No other host could take it during the last wait, which was not a gap between updates.
-        let said = Said { mmp, block, tried: None, since: Instant::now(), writer };
+        let last = LastUpdate { mmp, block, tried: None, since: Instant::now(), writer };
         let shared = Arc::new(Shared {
             place,
             interval: Duration::from_secs(u64::from(update_interval_s)),
-            said: Mutex::new(Rank::ProtectionSaid, said),
+            last_update: Mutex::new(Rank::ProtectionUpdate, last),
             watch: Mutex::new(Rank::ProtectionWatch, Watch::default()),
         });
         // The mark is updated at once, because it was written before the wait.
@@ -334,7 +334,7 @@ impl Protection {
     pub(crate) fn release(&self) -> Result<(), Error> {
         self.stop();
         self.usable()?;
-        self.shared.say(|_| MmpState::Clean)
+        self.shared.change_state(|_| MmpState::Clean)
     }
 
     /// Stops the updates. The file system stays marked as in use.

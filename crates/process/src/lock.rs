@@ -57,8 +57,8 @@ ranks! {
     InodeExtents,
     /// Multiple mount protection: its thread.
     ProtectionThread,
-    /// What was announced to other hosts.
-    ProtectionSaid,
+    /// The last update, which other hosts see.
+    ProtectionUpdate,
     /// A channel and its state.
     IoContext,
     /// Checkpoints: one at a time.

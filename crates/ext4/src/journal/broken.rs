@@ -162,6 +162,6 @@ pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Opt
 }
 
 /// Returns true even if the extents are not all in the inode.
-pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
-    is_broken(Rule::TreeInInode) || log_device::may_say_blocks(inode)
+pub(crate) fn may_record_blocks(inode: &InodeEdit) -> bool {
+    is_broken(Rule::TreeInInode) || log_device::may_record_blocks(inode)
 }

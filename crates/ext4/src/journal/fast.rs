@@ -43,18 +43,18 @@ const DIRECTORY_MAY_CHANGE: [Range<usize>; 6] =
 /// With more operations and inodes than this, the transaction commits instead.
 const OPERATIONS_MOST: usize = 512;
 
-/// What the running transaction did that no fast commit has described yet.
+/// What the running transaction did that no fast commit has recorded yet.
 #[derive(Debug, Default)]
-pub(super) struct Unsaid {
+pub(super) struct Unrecorded {
     operations: Vec<Change>,
     /// Inodes and their places.
     inodes: BTreeMap<u32, (u64, usize)>,
-    /// Whether something cannot be described, so that there is no fast commit until the next
+    /// Whether something cannot be recorded, so that there is no fast commit until the next
     /// transaction.
     barred: bool,
 }
 
-impl Unsaid {
+impl Unrecorded {
     /// Adds `changes`, which follow all that were added before.
     pub(super) fn merge(&mut self, changes: &Changes) {
         if changes.blocks.is_empty() && changes.forgotten.is_empty() && changes.freed.is_empty() {
@@ -81,12 +81,12 @@ impl Unsaid {
         *self = Self { barred: true, ..Self::default() };
     }
 
-    /// Returns whether all of it can be described, as far as is known.
-    pub(super) fn is_sayable(&self) -> bool {
+    /// Returns whether all of it can be recorded, as far as is known.
+    pub(super) fn is_recordable(&self) -> bool {
         !self.barred
     }
 
-    /// Returns whether there is nothing to describe.
+    /// Returns whether there is nothing to record.
     pub(super) fn is_empty(&self) -> bool {
         self.operations.is_empty() && self.inodes.is_empty() && !self.barred
     }
@@ -169,13 +169,13 @@ fn add_inode(
     }
     let others =
         flags::INLINE_DATA | flags::ENCRYPT | flags::VERITY | flags::EA_INODE | flags::JOURNAL_DATA;
-    let sayable = inode.file_type() == FileType::Regular
+    let recordable = inode.file_type() == FileType::Regular
         && inode.has(flags::EXTENTS)
         && inode.flags() & others == 0
         && inode.attribute_block() == 0
         && inode.metadata().links > 0
         && !superblock.is_reserved(ino);
-    if !sayable {
+    if !recordable {
         return Err(NotEncodable);
     }
     writer.add(&Change::Inode { ino, raw: bytes[..field_bytes(bytes)].to_vec() })
@@ -190,10 +190,10 @@ fn field_bytes(bytes: &[u8]) -> usize {
     (GOOD_OLD_BYTES + extra).min(bytes.len())
 }
 
-/// Returns whether a fast commit can describe that `new` is written over inode `old`. It cannot if
+/// Returns whether a fast commit can record that `new` is written over inode `old`. It cannot if
 /// the bytes behind the fields or the attribute block change. Of a directory only the times may
 /// change, which replay sets to its own.
-pub(super) fn is_sayable(old: &[u8], new: &[u8]) -> bool {
+pub(super) fn is_recordable(old: &[u8], new: &[u8]) -> bool {
     let fields = field_bytes(new);
     let same = |range: Range<usize>| old.get(range.clone()) == new.get(range);
     if !(same(fields..new.len()) && same(ATTRIBUTE_BLOCK_LOW) && same(ATTRIBUTE_BLOCK_HIGH)) {

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use super::committer::Committer;
 use super::device::{self, Before};
-use super::fast::Unsaid;
+use super::fast::Unrecorded;
 use super::lead::{CommitLeader, CommitTarget};
 use super::sequence::Sequence;
 use super::state::Journal;
@@ -51,12 +51,12 @@ pub(super) enum Supersede {
 /// A fast commit in flight.
 #[must_use = "it is in flight"]
 pub(super) struct FastCommit {
-    said: Said,
+    encoded: Encoded,
     sent: Result<(), Error>,
 }
 
 /// An encoded fast commit.
-struct Said {
+struct Encoded {
     bytes: Vec<u8>,
     at: u32,
     /// The number of changes that it and the fast commits before it cover.
@@ -79,14 +79,14 @@ impl CommitLeader<'_> {
         let journal = self.journal;
         let open = journal.opened();
         let running = &open.running;
-        if !open.closed.is_empty() || running.sequence > target.upto || !running.unsaid.is_sayable()
-        {
+        let is_recordable = running.unrecorded.is_recordable();
+        if !open.closed.is_empty() || running.sequence > target.upto || !is_recordable {
             return Fast::Cannot;
         }
-        if !journal.is_replayed_rightly(&running.unsaid) {
+        if !journal.is_replayed_rightly(&running.unrecorded) {
             return if target.is_in_place { Fast::Cannot } else { Fast::WhenInPlace };
         }
-        let reaches_blocks = running.unsaid.reaches_blocks() || !running.ordered.is_done();
+        let reaches_blocks = running.unrecorded.reaches_blocks() || !running.ordered.is_done();
         Fast::Can { needs_data: reaches_blocks || !journal.overlap.data }
     }
 
@@ -105,14 +105,15 @@ impl CommitLeader<'_> {
             let others = Arc::clone(&journal.opened().running.ordered);
             others.wait_a_little(&io.group);
         }
-        let said = journal.say(self, target.upto)?;
-        let ordered = said.reaches_blocks;
+        let encoded = journal.encode(self, target.upto)?;
+        let ordered = encoded.reaches_blocks;
         let flushed = match journal.volatile && ordered {
             true => device::flush(io, Before::Commit),
             false => Ok(()),
         };
-        let sent = flushed.and_then(|()| self.send_said(&said, journal.volatile && ordered, io));
-        Some(FastCommit { said, sent })
+        let sent =
+            flushed.and_then(|()| self.send_blocks(&encoded, journal.volatile && ordered, io));
+        Some(FastCommit { encoded, sent })
     }
 
     /// Prepares what the next commit needs, while the device writes this one.
@@ -127,14 +128,14 @@ impl CommitLeader<'_> {
     /// caller's own data have completed before.
     pub(super) fn finish_fast(&mut self, fast: FastCommit, io: &mut IoContext) -> bool {
         let journal = self.journal;
-        let changes = fast.said.changes;
+        let changes = fast.encoded.changes;
         if let Err(error) = self.try_finish_fast(fast, io) {
             tracing::warn!(%error, "a fast commit failed: whole transactions are committed from now on");
             if let Some(area) = &mut self.fast {
                 area.turn_off();
             }
             // The device may have a part of the fast commit, so the transaction has to commit.
-            journal.opened().running.unsaid.bar();
+            journal.opened().running.unrecorded.bar();
             return false;
         }
         journal.contexts.group().committed();
@@ -144,7 +145,7 @@ impl CommitLeader<'_> {
 
     fn try_finish_fast(
         &mut self,
-        FastCommit { said, sent }: FastCommit,
+        FastCommit { encoded, sent }: FastCommit,
         io: &mut IoContext,
     ) -> Result<(), Error> {
         let journal = self.journal;
@@ -152,13 +153,13 @@ impl CommitLeader<'_> {
         sent?;
         written?;
         // Rule 15: this FLUSH comes after the fast commit, not before.
-        if journal.volatile && !said.reaches_blocks {
+        if journal.volatile && !encoded.reaches_blocks {
             io.flush()?;
         }
-        let count = said.bytes.len() / self.format.block_bytes();
+        let count = encoded.bytes.len() / self.format.block_bytes();
         let tid = self.tid;
         if let Some(area) = self.fast.as_mut().filter(|_| count > 0) {
-            area.take(tid, said.at, count);
+            area.take(tid, encoded.at, count);
             journal.commits.counts.fast_commit(count as u32);
         }
         Ok(())
@@ -167,7 +168,7 @@ impl CommitLeader<'_> {
 
 impl Journal {
     /// Encodes the running transaction. Returns `None` if it has to commit instead.
-    fn say(&self, committer: &Committer, upto: Sequence) -> Option<Said> {
+    fn encode(&self, committer: &Committer, upto: Sequence) -> Option<Encoded> {
         let area = committer.fast.as_ref()?;
         let mut open = self.opened();
         let changes = open.changes;
@@ -179,8 +180,9 @@ impl Journal {
         }
         let (at, first) = area.at(committer.tid);
         let superblock = self.volume.superblock();
-        let write = |first| running.unsaid.write(superblock, &running.blocks, committer.tid, first);
-        let mut bytes = if running.unsaid.is_empty() { Vec::new() } else { write(first).ok()? };
+        let unrecorded = &running.unrecorded;
+        let write = |first| unrecorded.write(superblock, &running.blocks, committer.tid, first);
+        let mut bytes = if unrecorded.is_empty() { Vec::new() } else { write(first).ok()? };
         // Rule 15: the first fast commit of a transaction must not tear, because e2fsck and the
         // kernel report half of one as an error, not as the log's end. The rest of its block is
         // zeroes, as before. If it is longer than a logical sector, which cannot tear, an empty
@@ -191,21 +193,21 @@ impl Journal {
                 Writer::new(committer.format.block_bytes(), committer.tid, true).finish().ok()?;
             bytes.extend(write(false).ok()?);
         }
-        let reaches_blocks = running.unsaid.reaches_blocks();
+        let reaches_blocks = unrecorded.reaches_blocks();
         let blocks = bytes.len() / committer.format.block_bytes();
         if !open.closed.is_empty() || !area.has_room(at, blocks) {
             return None;
         }
-        open.running.unsaid = Unsaid::default();
-        Some(Said { bytes, at, changes, reaches_blocks })
+        open.running.unrecorded = Unrecorded::default();
+        Some(Encoded { bytes, at, changes, reaches_blocks })
     }
 
-    /// Returns whether e2fsck 1.47.0 replays `unsaid` correctly on top of the log (rule 17). It
+    /// Returns whether e2fsck 1.47.0 replays `unrecorded` correctly on top of the log (rule 17). It
     /// uses what it read before the replay: the superblock, of which it writes only the words that
     /// it changes itself; the group descriptors, whose directory counts it writes as they were; and
     /// the inode table block with the journal's inode, all of which it writes again with any inode
     /// in it.
-    fn is_replayed_rightly(&self, unsaid: &Unsaid) -> bool {
+    fn is_replayed_rightly(&self, unrecorded: &Unrecorded) -> bool {
         let superblock = self.volume.superblock();
         let first = superblock.primary_block();
         let last = first + u64::from(superblock.descriptor_blocks_in(0));
@@ -215,7 +217,7 @@ impl Journal {
         let table = |block: u64| block == self.journal_table && pending.has(block);
         !(pending.has_any(first..=last)
             || is_spread && pending.has_any(0..=u64::MAX)
-            || unsaid.places().any(table))
+            || unrecorded.places().any(table))
     }
 }
 
@@ -275,9 +277,9 @@ impl Committer {
 
     /// Sends the blocks of a fast commit. They may reach the device in any order: the checksum
     /// covers all of them.
-    fn send_said(&mut self, said: &Said, fua: bool, io: &mut IoContext) -> Result<(), Error> {
+    fn send_blocks(&mut self, of: &Encoded, fua: bool, io: &mut IoContext) -> Result<(), Error> {
         let block_bytes = self.format.block_bytes();
-        let (mut rest, mut at) = (&said.bytes[..], said.at);
+        let (mut rest, mut at) = (&of.bytes[..], of.at);
         while !rest.is_empty() {
             let (place, side_by_side) =
                 self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;

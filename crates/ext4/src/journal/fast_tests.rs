@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use super::fast::Unsaid;
+use super::fast::Unrecorded;
 use super::tests::image::Image;
 use super::{Changes, Handle};
 use crate::alloc::{Allocator, Want};
@@ -90,14 +90,14 @@ struct Scene {
     image: Image,
     allocator: Allocator,
     base: Image,
-    unsaid: Unsaid,
+    unrecorded: Unrecorded,
     /// Blocks changed since the last whole commit.
     blocks: BTreeMap<u64, Arc<[u8]>>,
     tid: u32,
     area: Vec<u8>,
     commits: usize,
     /// The files as of the last fast commit.
-    said: BTreeMap<String, Seen>,
+    recorded: BTreeMap<String, Seen>,
     dir: tempfile::TempDir,
 }
 
@@ -117,17 +117,17 @@ impl Scene {
         let base_path = dir.path().join("base");
         image.save(&base_path);
         let allocator = Allocator::new(&image.volume()).unwrap();
-        let said = tree(&image.volume());
+        let recorded = tree(&image.volume());
         Some(Self {
             base: Image::load(&base_path),
             image,
             allocator,
-            unsaid: Unsaid::default(),
+            unrecorded: Unrecorded::default(),
             blocks: BTreeMap::new(),
             tid: 7,
             area: Vec::new(),
             commits: 0,
-            said,
+            recorded,
             dir,
         })
     }
@@ -136,9 +136,10 @@ impl Scene {
         &mut self,
         work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (unsaid, blocks, allocator) = (&mut self.unsaid, &mut self.blocks, &self.allocator);
+        let (unrecorded, blocks, allocator) =
+            (&mut self.unrecorded, &mut self.blocks, &self.allocator);
         self.image.change_told(work, |changes: &Changes| {
-            unsaid.merge(changes);
+            unrecorded.merge(changes);
             blocks.extend(changes.blocks.clone());
             allocator.completed(changes);
         })
@@ -160,27 +161,27 @@ impl Scene {
     fn commit_fast(&mut self) -> bool {
         let volume = self.image.volume();
         let first = self.area.is_empty();
-        let Ok(bytes) = self.unsaid.write(volume.superblock(), &self.blocks, self.tid, first)
+        let Ok(bytes) = self.unrecorded.write(volume.superblock(), &self.blocks, self.tid, first)
         else {
             return false;
         };
         drop(volume);
         self.area.extend(bytes);
         self.commits += 1;
-        self.unsaid = Unsaid::default();
-        self.said = tree(&self.image.volume());
+        self.unrecorded = Unrecorded::default();
+        self.recorded = tree(&self.image.volume());
         true
     }
 
     fn commit_whole(&mut self) {
         self.base.write(0, &self.image.bytes());
         self.image.commit();
-        self.unsaid = Unsaid::default();
+        self.unrecorded = Unrecorded::default();
         self.blocks.clear();
         self.tid += 1;
         self.area.clear();
         self.commits = 0;
-        self.said = tree(&self.image.volume());
+        self.recorded = tree(&self.image.volume());
     }
 
     /// Returns the disk after a crash.
@@ -249,10 +250,10 @@ impl Scene {
     fn same(&self, found: &BTreeMap<String, Seen>, what: &str) {
         assert_eq!(
             found.keys().collect::<Vec<_>>(),
-            self.said.keys().collect::<Vec<_>>(),
+            self.recorded.keys().collect::<Vec<_>>(),
             "{what}"
         );
-        for (name, seen) in &self.said {
+        for (name, seen) in &self.recorded {
             assert_eq!(&found[name], seen, "{what}: {name}");
         }
     }
@@ -279,11 +280,11 @@ impl Scene {
                     let size = (!keep).then_some(reach);
                     fallocate::allocate(handle, allocator, ino, from..from + blocks, size, 100)
                 };
-                let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
+                let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
                 self.image
                     .change_told(work, |changes| {
-                        unsaid.merge(changes);
-                        said.extend(changes.blocks.clone());
+                        unrecorded.merge(changes);
+                        changed.extend(changes.blocks.clone());
                         allocator.completed(changes);
                     })
                     .unwrap();
@@ -291,12 +292,12 @@ impl Scene {
             3 => {
                 let to = u64::from(random.below(end + 3)) * block_bytes;
                 let allocator = &self.allocator;
-                let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
+                let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
                 let done = self.image.change_told(
                     |handle| truncate::set_size(handle, allocator, ino, to, 100),
                     |changes| {
-                        unsaid.merge(changes);
-                        said.extend(changes.blocks.clone());
+                        unrecorded.merge(changes);
+                        changed.extend(changes.blocks.clone());
                         allocator.completed(changes);
                     },
                 );
@@ -305,12 +306,12 @@ impl Scene {
             4 => {
                 let from = random.below(end + 1);
                 let allocator = &self.allocator;
-                let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
+                let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
                 let done = self.image.change_told(
                     |handle| fallocate::punch(handle, allocator, ino, from..from + blocks, 100),
                     |changes| {
-                        unsaid.merge(changes);
-                        said.extend(changes.blocks.clone());
+                        unrecorded.merge(changes);
+                        changed.extend(changes.blocks.clone());
                         allocator.completed(changes);
                     },
                 );
@@ -334,7 +335,7 @@ impl Scene {
     /// Appends blocks to the file. Returns their place and number.
     fn append(&mut self, ino: u32, end: u32, blocks: u32) -> Result<(u64, u32), Error> {
         let allocator = &self.allocator;
-        let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
+        let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
         let work = |handle: &mut Handle<'_>| {
             let mut inode = handle.load_inode(ino)?;
             // This frees blocks preallocated there.
@@ -350,8 +351,8 @@ impl Scene {
             Ok((found.start, blocks))
         };
         self.image.change_told(work, |changes| {
-            unsaid.merge(changes);
-            said.extend(changes.blocks.clone());
+            unrecorded.merge(changes);
+            changed.extend(changes.blocks.clone());
             allocator.completed(changes);
         })
     }
@@ -373,7 +374,7 @@ impl Scene {
             self.write(*block, 1, byte);
         }
         let allocator = &self.allocator;
-        let (unsaid, said) = (&mut self.unsaid, &mut self.blocks);
+        let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
         let work = |handle: &mut Handle<'_>| {
             let mut inode = handle.load_inode(ino)?;
             for (logical, _) in &data {
@@ -385,8 +386,8 @@ impl Scene {
         };
         self.image
             .change_told(work, |changes| {
-                unsaid.merge(changes);
-                said.extend(changes.blocks.clone());
+                unrecorded.merge(changes);
+                changed.extend(changes.blocks.clone());
                 allocator.completed(changes);
             })
             .unwrap();
@@ -407,7 +408,7 @@ fn mount_once(image: &Path, at: &Path) -> bool {
 }
 
 #[test]
-fn what_is_said_of_files_is_what_was_done() {
+fn what_is_recorded_of_files_is_what_was_done() {
     let mut fast = 0;
     let rounds = std::env::var("MEANTIME_FAST_ROUNDS").map_or(4, |text| text.parse().unwrap());
     for (seed, args) in [

@@ -201,9 +201,9 @@ impl<'a> Handle<'a> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
         let place = &mut self.edit(block)?[at..at + inode.as_bytes().len()];
-        let is_told = is_barred || fast::is_sayable(place, inode.as_bytes());
+        let is_recordable = is_barred || fast::is_recordable(place, inode.as_bytes());
         inode.put(volume.superblock(), place);
-        if !is_told {
+        if !is_recordable {
             self.changes.fast.bar();
         }
         self.changes.fast.store(inode.ino(), block, at);

@@ -146,11 +146,11 @@ pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Opt
     handle.first_held_in(blocks)
 }
 
-/// Returns whether a fast commit may describe the blocks of `inode`: all extents are in the inode
+/// Returns whether a fast commit may record the blocks of `inode`: all extents are in the inode
 /// (rule 21).
 ///
 /// The rule only decides what a fast commit leaves out, so it is kept where a change is recorded,
 /// not where a fast commit is sent.
-pub(crate) fn may_say_blocks(inode: &InodeEdit) -> bool {
+pub(crate) fn may_record_blocks(inode: &InodeEdit) -> bool {
     NodeEdit::of(&inode.block_area()[..]).is_ok_and(|root| root.depth() == 0)
 }

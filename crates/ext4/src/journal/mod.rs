@@ -77,7 +77,7 @@ pub use changes::{Changed, Changes};
 pub(crate) use commit::OwnData;
 pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
-pub(crate) use device::{Before, first_not_reusable, flush, may_say_blocks};
+pub(crate) use device::{Before, first_not_reusable, flush, may_record_blocks};
 pub use handle::Handle;
 pub(crate) use handle::time_now;
 pub use held::Held;

@@ -244,15 +244,16 @@ impl Recovery {
     }
 
     /// Makes the file system ready for writing. It writes its journal in place, with the changes
-    /// `said` by the fast commits, empties the log, and marks the file system as in use. Returns
-    /// the journal and the volume after that. `overlap` says which waits of a commit are moved.
+    /// `recorded` by the fast commits, empties the log, and marks the file system as in use.
+    /// Returns the journal and the volume after that. `overlap` says which waits of a commit are
+    /// moved.
     ///
     /// # Errors
     /// Fails, with nothing written, if the file system has a feature or state that could not be
     /// maintained correctly, and names it. Fails also if the device fails.
     pub(crate) fn begin(
         self,
-        said: Option<Changes>,
+        recorded: Option<Changes>,
         overlap: CommitOverlap,
         fast_commit: bool,
     ) -> Result<(Journal, Volume<DeviceSource>), MountFailure> {
@@ -268,7 +269,7 @@ impl Recovery {
         // Without checksums, e2fsck 1.47.0 takes groups for uninitialized ones when it replays fast
         // commits, even those of the kernel.
         let fast = fast_commit && features.has_compat(compat::FAST_COMMIT) && converted.0;
-        let replacement = if let Some(changes) = said {
+        let replacement = if let Some(changes) = recorded {
             let runs = runs.clone();
             let made =
                 Replacement::new(format.clone(), runs, &changes, last, block_bits, converted)?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::changes::Changes;
-use super::fast::Unsaid;
+use super::fast::Unrecorded;
 use super::ordered::Ordered;
 use super::prepared_copies::PreparedCopies;
 use super::sequence::Sequence;
@@ -23,7 +23,7 @@ pub(super) struct Transaction {
     /// for the transaction.
     pub(super) used: bool,
     /// What no fast commit has described yet.
-    pub(super) unsaid: Unsaid,
+    pub(super) unrecorded: Unrecorded,
 }
 
 impl Transaction {
@@ -34,7 +34,7 @@ impl Transaction {
             revoked: BTreeSet::new(),
             ordered: Arc::default(),
             used: false,
-            unsaid: Unsaid::default(),
+            unrecorded: Unrecorded::default(),
         }
     }
 
@@ -54,7 +54,7 @@ impl Transaction {
     pub(super) fn merge(&mut self, changes: &Changes) -> Vec<Arc<[u8]>> {
         let mut replaced = Vec::with_capacity(changes.blocks.len());
         self.used = true;
-        self.unsaid.merge(changes);
+        self.unrecorded.merge(changes);
         for block in &changes.forgotten {
             self.blocks.remove(block);
             // Rule 9: replay must not overwrite the block's next content with an older copy.

@@ -6,7 +6,7 @@ use super::block_map;
 use super::progress::{MAX_FREED, Progress, weight};
 use super::tree::{Level, Tree};
 use crate::alloc::Allocator;
-use crate::journal::{Handle, may_say_blocks};
+use crate::journal::{Handle, may_record_blocks};
 use crate::{Corruption, Defect, Error, FileType};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit, max_blocks};
@@ -74,7 +74,7 @@ fn record(handle: &mut Handle<'_>, inode: &InodeEdit, extent: &MappedExtent) {
 /// file (rule 21). A tree that moved out of its inode, or back into it, has allocated or freed a
 /// block.
 fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
-    if may_say_blocks(inode) {
+    if may_record_blocks(inode) {
         handle.record(range);
     } else {
         handle.fast_ineligible();

@@ -18,25 +18,27 @@ fn changes(operations: &[Change], complete: bool, barred: bool) -> Changes {
 }
 
 #[test]
-fn one_that_cannot_be_said_bars_all() {
+fn one_that_cannot_be_recorded_bars_all() {
     for (complete, barred) in [(false, false), (true, true)] {
-        let mut unsaid = Unsaid::default();
-        assert!(unsaid.is_empty());
-        unsaid.merge(&changes(&[add(0, 1, 100)], true, false));
-        assert!(unsaid.is_sayable() && !unsaid.is_empty() && unsaid.reaches_blocks());
-        unsaid.merge(&changes(&[], complete, barred));
-        unsaid.merge(&changes(&[add(1, 1, 101)], true, false));
-        assert!(!unsaid.is_sayable() && !unsaid.is_empty());
+        let mut unrecorded = Unrecorded::default();
+        assert!(unrecorded.is_empty());
+        unrecorded.merge(&changes(&[add(0, 1, 100)], true, false));
+        assert!(
+            unrecorded.is_recordable() && !unrecorded.is_empty() && unrecorded.reaches_blocks()
+        );
+        unrecorded.merge(&changes(&[], complete, barred));
+        unrecorded.merge(&changes(&[add(1, 1, 101)], true, false));
+        assert!(!unrecorded.is_recordable() && !unrecorded.is_empty());
     }
 }
 
 #[test]
 fn ranges_that_go_on_are_one() {
-    let mut unsaid = Unsaid::default();
+    let mut unrecorded = Unrecorded::default();
     for operation in [add(0, 1, 100), add(1, 2, 101), add(4, 1, 103), add(5, 1, 105)] {
-        unsaid.merge(&changes(&[operation], true, false));
+        unrecorded.merge(&changes(&[operation], true, false));
     }
-    assert_eq!(unsaid.operations, [add(0, 3, 100), add(4, 1, 103), add(5, 1, 105)]);
+    assert_eq!(unrecorded.operations, [add(0, 3, 100), add(4, 1, 103), add(5, 1, 105)]);
 }
 
 #[test]
@@ -50,21 +52,21 @@ fn what_has_no_words_is_seen_in_the_inode() {
     };
     // Size, mode, extents and creation time can be described, attributes cannot.
     for at in [0, 4, 0x28, 0x90] {
-        assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
+        assert!(is_recordable(&old, &with(&old, at)), "{at:#x}");
     }
     for at in [0x68, 0x77, 160, 255] {
-        assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
+        assert!(!is_recordable(&old, &with(&old, at)), "{at:#x}");
     }
     old[1] = 0x40;
     for at in [0x0C, 0x10, 0x7C, 0x83, 0x84, 0x8B] {
-        assert!(is_sayable(&old, &with(&old, at)), "{at:#x}");
+        assert!(is_recordable(&old, &with(&old, at)), "{at:#x}");
     }
     for at in [0, 2, 4, 0x08, 0x14, 0x1A, 0x1C, 0x28, 0x64, 0x8C, 0x9C, 160] {
-        assert!(!is_sayable(&old, &with(&old, at)), "{at:#x}");
+        assert!(!is_recordable(&old, &with(&old, at)), "{at:#x}");
     }
     // This inode has 128 bytes.
-    assert!(is_sayable(&old[..128], &with(&old[..128], 0x10)));
-    assert!(!is_sayable(&old[..128], &with(&old[..128], 4)));
+    assert!(is_recordable(&old[..128], &with(&old[..128], 0x10)));
+    assert!(!is_recordable(&old[..128], &with(&old[..128], 4)));
 }
 
 #[test]
