@@ -12,11 +12,11 @@ mod kept;
 mod lock;
 mod names;
 pub(crate) mod notice;
-mod said;
 pub(crate) mod short;
 mod state;
 #[cfg(test)]
 mod tests;
+mod throttled;
 pub(crate) mod worker;
 
 use meantime_ext4::Errno;

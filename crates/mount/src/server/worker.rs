@@ -22,7 +22,7 @@ use super::answer::{Answer, Room};
 use super::kept::{self, Late};
 use super::lock::locked;
 use super::notice;
-use super::said::{PAUSE, Said};
+use super::throttled::{PAUSE, ThrottledMessage};
 use crate::fuse::wire::{InHeader, WriteIn};
 use crate::fuse::{Opcode, Request};
 use crate::session::{self, PIECE_BYTES};
@@ -60,9 +60,9 @@ pub(crate) struct Workers {
     late_left: Arc<AtomicUsize>,
     ended: Ended,
     /// Messages that programs, or a lack of memory, can cause in a loop.
-    unread: Said,
-    malformed: Said,
-    no_thread: Said,
+    unread: ThrottledMessage,
+    malformed: ThrottledMessage,
+    no_thread: ThrottledMessage,
 }
 
 /// Whether the kernel has ended the mount, with a descriptor that can be polled.
@@ -90,9 +90,9 @@ impl Workers {
             late: kept::start(Arc::clone(&server.kept), Arc::clone(&late_left))?,
             late_left,
             ended: Ended { is: AtomicBool::new(false), event },
-            unread: Said::new(),
-            malformed: Said::new(),
-            no_thread: Said::new(),
+            unread: ThrottledMessage::new(),
+            malformed: ThrottledMessage::new(),
+            no_thread: ThrottledMessage::new(),
         });
         for _ in 0..threads {
             workers.add_thread()?;
@@ -144,7 +144,7 @@ impl Workers {
                 Err(OsErrno::NODEV | OsErrno::CONNABORTED) => break,
                 Err(error) => {
                     // Memory may be exhausted. The callers continue to wait.
-                    self.unread.again(|times| {
+                    self.unread.log_if_due(|times| {
                         tracing::error!(%error, times, "a request could not be read from /dev/fuse");
                     });
                     std::thread::sleep(PAUSE);
@@ -158,7 +158,7 @@ impl Workers {
         let Ok(mut request) = Request::new(bytes) else {
             // The request's number is unknown, so it cannot be answered.
             let len = bytes.len();
-            return self.malformed.again(|times| {
+            return self.malformed.log_if_due(|times| {
                 tracing::error!(len, times, "a request of the kernel is malformed");
             });
         };
@@ -181,7 +181,7 @@ impl Workers {
             && self.all.load(Ordering::Relaxed) < self.most
             && let Err(error) = self.add_thread()
         {
-            self.no_thread.again(|times| {
+            self.no_thread.log_if_due(|times| {
                 tracing::warn!(%error, times, "no further thread for a mount");
             });
         }

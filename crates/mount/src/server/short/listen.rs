@@ -13,7 +13,7 @@ use super::memory::Memory;
 use super::{Short, calls};
 use crate::server::Server;
 use crate::server::lock::locked;
-use crate::server::said::PAUSE;
+use crate::server::throttled::PAUSE;
 
 /// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 256;
@@ -34,7 +34,7 @@ impl Short {
             match socket::accept(&self.socket) {
                 Ok(Some(client)) => {
                     if let Err(error) = self.begin(client, server) {
-                        self.messages.refused.again(|times| {
+                        self.messages.refused.log_if_due(|times| {
                             tracing::warn!(
                                 %error,
                                 times,
@@ -49,7 +49,7 @@ impl Short {
                 // The mount is ending.
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
                 Err(error) => {
-                    self.messages.not_accepted.again(|times| {
+                    self.messages.not_accepted.log_if_due(|times| {
                         tracing::warn!(
                             %error,
                             times,
@@ -133,7 +133,7 @@ impl Connection {
             Ok(memory)
         });
         if let Err(error) = &started {
-            short.messages.no_line.again(|times| {
+            short.messages.no_line.log_if_due(|times| {
                 tracing::warn!(%error, times, "no line for a program");
             });
             short.remove_line();

@@ -13,8 +13,8 @@
 //!   to it ([`gate`]).
 //! - A handle always means the same open file, and ends with it.
 //! - Each `close` of an open file is counted before it returns
-//!   ([`closings`](meantime_shm_rpc::closings)), so a program does not use the handle of a descriptor
-//!   that it closed.
+//!   ([`closings`](meantime_shm_rpc::closings)), so a program does not use the handle of a
+//!   descriptor that it closed.
 //! - While a file is [`Short`](gate::Mode::Short) the kernel caches no attributes of it.
 //! - Only processes of our own user are served. A process that breaks the protocol loses its
 //!   connection.
@@ -52,7 +52,7 @@ use self::words::Words;
 use super::counts::CallCounts;
 use super::handles::OpenFile;
 use super::lock::locked;
-use super::said::Said;
+use super::throttled::ThrottledMessage;
 
 /// The maximum number of lines.
 const LINES_MAX: u32 = 256;
@@ -77,13 +77,13 @@ pub(crate) struct Short {
 /// Messages that programs can cause in a loop.
 struct Messages {
     /// A connection was refused.
-    refused: Said,
+    refused: ThrottledMessage,
     /// No connection could be accepted.
-    not_accepted: Said,
+    not_accepted: ThrottledMessage,
     /// A line could not be made.
-    no_line: Said,
+    no_line: ThrottledMessage,
     /// The lines have as much memory as they may.
-    no_memory: Said,
+    no_memory: ThrottledMessage,
 }
 
 /// The reason why an open file is not taken. All calls on it then go through the kernel.
@@ -118,10 +118,10 @@ impl Short {
             is_ended: AtomicBool::new(false),
             counts,
             messages: Messages {
-                refused: Said::new(),
-                not_accepted: Said::new(),
-                no_line: Said::new(),
-                no_memory: Said::new(),
+                refused: ThrottledMessage::new(),
+                not_accepted: ThrottledMessage::new(),
+                no_line: ThrottledMessage::new(),
+                no_memory: ThrottledMessage::new(),
             },
         })
     }
@@ -231,7 +231,7 @@ impl Short {
     /// Logs that there is no memory for a line, or for a call.
     fn say_no_memory(&self) {
         let limit = self.memory.limit();
-        self.messages.no_memory.again(|times| {
+        self.messages.no_memory.log_if_due(|times| {
             tracing::warn!(
                 limit,
                 times,
