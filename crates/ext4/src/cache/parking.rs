@@ -17,10 +17,10 @@ use std::sync::PoisonError;
 /// A word that changes, and threads that sleep until it does.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
-struct Bell(meantime_hw::Futex);
+struct Notifier(meantime_hw::Futex);
 
 #[cfg(not(loom))]
-impl Bell {
+impl Notifier {
     fn count(&self) -> u32 {
         self.0.get()
     }
@@ -29,21 +29,21 @@ impl Bell {
         self.0.wait(seen, timeout_ns);
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         self.0.advance();
     }
 }
 
-/// A bell for a model. It has no time-out, so loom reports a lost wake-up as a deadlock.
+/// A notifier for a model. It has no time-out, so loom reports a lost wake-up as a deadlock.
 #[cfg(loom)]
 #[derive(Default)]
-struct Bell {
+struct Notifier {
     count: Mutex<u32>,
     changed: Condvar,
 }
 
 #[cfg(loom)]
-impl Bell {
+impl Notifier {
     fn count(&self) -> u32 {
         *self.count.lock().unwrap()
     }
@@ -55,7 +55,7 @@ impl Bell {
         }
     }
 
-    fn ring(&self) {
+    fn notify(&self) {
         *self.count.lock().unwrap() += 1;
         self.changed.notify_all();
     }
@@ -64,7 +64,7 @@ impl Bell {
 /// The threads and tasks that wait for some of the slots.
 #[derive(Default)]
 struct Lot {
-    bell: Bell,
+    notifier: Notifier,
     /// Wakers of tasks, with their slots.
     wakers: Mutex<Vec<(u32, Waker)>>,
 }
@@ -88,12 +88,12 @@ impl Parking {
 
     /// Returns the lot's word. The caller reads it before it marks the slot.
     pub(super) fn seen(&self, slot: u32) -> u32 {
-        self.lot(slot).bell.count()
+        self.lot(slot).notifier.count()
     }
 
     /// Sleeps until the word differs from `seen`, for `timeout_ns` at most.
     pub(super) fn sleep(&self, slot: u32, seen: u32, timeout_ns: u64) {
-        self.lot(slot).bell.wait(seen, timeout_ns);
+        self.lot(slot).notifier.wait(seen, timeout_ns);
     }
 
     /// Leaves a waker. The caller does this before it marks the slot. Returns false if the same
@@ -117,7 +117,7 @@ impl Parking {
     #[cold]
     pub(super) fn wake(&self, slot: u32) {
         let lot = self.lot(slot);
-        lot.bell.ring();
+        lot.notifier.notify();
         let mut woken = Vec::new();
         {
             let mut wakers = lot.wakers.lock().unwrap_or_else(PoisonError::into_inner);
