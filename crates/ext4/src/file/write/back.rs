@@ -62,7 +62,7 @@ pub(super) struct Part {
     pub(super) pages: Vec<(u64, u8)>,
     pub(super) runs: Vec<WriteRun>,
     /// Whether everything overwrites data that the disk has: no transaction waits for it.
-    pub(super) in_place: bool,
+    pub(super) overwrites_only: bool,
     /// End in bytes up to which the file's size grows when the unwritten runs become data.
     pub(super) reaches: Option<u64>,
     /// The inode's version before the batch's change of metadata, and the inode after it.
@@ -73,7 +73,7 @@ pub(super) struct Part {
 pub(crate) struct Batch {
     pub(super) first: Part,
     pub(super) others: Vec<Part>,
-    /// Token for all parts that are not in place.
+    /// Token for all parts but those that only overwrite data.
     pub(super) token: Option<OrderedToken>,
 }
 
@@ -135,8 +135,8 @@ impl<'a> Writeback<'a> {
         with_times: bool,
     ) -> Result<Option<Batch>, Error> {
         let Some(mut taken) = self.take_dirty(inode, wanted, true)? else { return Ok(None) };
-        taken.find_in_place(self);
-        let placed = match (&inode.writable, taken.part.in_place) {
+        taken.find_overwritten(self);
+        let placed = match (&inode.writable, taken.part.overwrites_only) {
             (_, false) => self.place_all(std::slice::from_mut(&mut taken)),
             // No other metadata change.
             (Some(writable), true) if with_times => {
@@ -157,8 +157,9 @@ impl<'a> Writeback<'a> {
     }
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
-    /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were written
-    /// before any page behind them, and so are in no flight that is newer than what is `wanted`.
+    /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were
+    /// written before any page behind them, and so are in no flight that is newer than what is
+    /// `wanted`.
     fn waits_for_end(&self, inode: &Inode, size: u64, pages: &Pages, wanted: &Wanted) -> bool {
         let in_end = Wanted { range: end_pages(size, &self.units), ..*wanted };
         inode.size() > size && pages.are_in_flight(&in_end)
@@ -210,8 +211,8 @@ impl<'a> Writeback<'a> {
         Ok(None)
     }
 
-    /// Takes as many of the dirty `pages` of `inode` that are `wanted`, which are whole blocks, as a
-    /// batch may have, except those in flight. `snapshot` is the current inode. `None`: there are
+    /// Takes as many of the dirty `pages` of `inode` that are `wanted`, which are whole blocks, as
+    /// a batch may have, except those in flight. `snapshot` is the current inode. `None`: there are
     /// none.
     #[inline]
     fn take(
@@ -291,7 +292,7 @@ impl<'a> Writeback<'a> {
             inode: Arc::clone(inode),
             pages: all,
             runs: Vec::new(),
-            in_place: false,
+            overwrites_only: false,
             reaches: None,
             changed: None,
         };
@@ -299,7 +300,7 @@ impl<'a> Writeback<'a> {
     }
 
     /// Places all taken pages by one change, which stores the inodes' times, too. Returns the token
-    /// of the pages that are not in place, if there are any.
+    /// of those that do not only overwrite data, if there are any.
     ///
     /// # Errors
     /// Those of the change. No page is placed.
@@ -307,7 +308,7 @@ impl<'a> Writeback<'a> {
         &self,
         all: &mut [CollectedPages],
     ) -> Result<Option<OrderedToken>, Error> {
-        let with_data = all.iter().any(|taken| !taken.part.in_place);
+        let with_data = all.iter().any(|taken| !taken.part.overwrites_only);
         let is_anything = with_data || all.iter().any(CollectedPages::has_times);
         if !is_anything {
             return Ok(None);
@@ -364,8 +365,8 @@ impl<'a> Writeback<'a> {
         pages.are_dirty(wanted)
     }
 
-    /// Begins a writeback of the pages in `range` that are dirty or in flight now; `None`: there are
-    /// none.
+    /// Begins a writeback of the pages in `range` that are dirty or in flight now; `None`: there
+    /// are none.
     pub(super) fn begin_writeback(&self, writable: &Writable, range: Range<u64>) -> Option<Wanted> {
         // A page waits for the other pages of its block that are in flight.
         let range = self.units.whole_blocks(range);
@@ -375,8 +376,8 @@ impl<'a> Writeback<'a> {
 
     /// Writes back the pages in `range` of `inode` that are dirty now, and waits until all of them
     /// are on the device, also those that other threads write. What other threads write to the file
-    /// meanwhile is left dirty; if the caller is the file's writer, none of the pages is dirty or in
-    /// flight afterwards.
+    /// meanwhile is left dirty; if the caller is the file's writer, none of the pages is dirty or
+    /// in flight afterwards.
     ///
     /// # Errors
     /// As [`write_back`](Self::write_back).
@@ -504,13 +505,13 @@ impl CollectedPages {
 
     /// Checks whether everything overwrites data that the disk has, so that no metadata change is
     /// needed, and finds its blocks.
-    pub(super) fn find_in_place(&mut self, back: &Writeback<'_>) {
+    pub(super) fn find_overwritten(&mut self, back: &Writeback<'_>) {
         if self.end(&back.units) > self.snapshot.metadata.size {
             return;
         }
         let Ok(extents) = self.snapshot.extents(back.volume, true) else { return };
         let runs = &mut self.part.runs;
-        self.part.in_place = self.blocks.iter().all(|range| {
+        self.part.overwrites_only = self.blocks.iter().all(|range| {
             let mut at = range.start;
             while at < range.end {
                 let (Blocks::Written(physical), count) = extents.at(at) else { return false };
@@ -539,18 +540,18 @@ impl CollectedPages {
     ) -> Result<(), Error> {
         // (A change may be tried twice.)
         (self.times, self.part.changed) = (Times::default(), None);
-        if self.part.in_place && !self.has_times() {
+        if self.part.overwrites_only && !self.has_times() {
             return Ok(());
         }
         let inode = Arc::clone(&self.part.inode);
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let mut edit = handle.load_inode(inode.ino)?;
-        if !self.part.in_place {
+        if !self.part.overwrites_only {
             self.place_blocks(units, handle, allocator, &mut edit)?;
         }
         self.times = writable.pages().times;
         self.times.put(&mut edit);
-        handle.store_inode(&edit, !self.part.in_place)?;
+        handle.store_inode(&edit, !self.part.overwrites_only)?;
         handle.fast_eligible();
         self.part.changed = Some((inode.version(), edit));
         Ok(())

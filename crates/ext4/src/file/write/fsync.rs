@@ -97,7 +97,7 @@ impl Writeback<'_> {
         journal.reach(journal.target(upto), io, sending)
     }
 
-    /// Rule 18: flushes data that were written in place from the device's cache, unless a commit
+    /// Rule 18: flushes data that only overwrote others from the device's cache, unless a commit
     /// has flushed them since.
     fn flush_data(&self, writable: &Writable) -> Result<(), Error> {
         let landed = writable.landed.load(Ordering::Acquire);

@@ -90,7 +90,7 @@ impl Writeback<'_> {
     /// placed, they stay dirty.
     fn write_taken(&self, mut taken: Vec<CollectedPages>) -> Vec<Failed> {
         let mut failed = Vec::new();
-        taken.iter_mut().for_each(|some| some.find_in_place(self));
+        taken.iter_mut().for_each(|some| some.find_overwritten(self));
         let Ok(token) = self.place_all(&mut taken) else {
             // The caller writes each file alone, which may succeed.
             taken.into_iter().for_each(CollectedPages::put_back);

@@ -149,7 +149,7 @@ impl<'a> Sending<'a> {
             }
         }
         io.warm_buffer();
-        if !self.first.part.in_place {
+        if !self.first.part.overwrites_only {
             back.contexts.cache().warm_page();
         }
     }
@@ -190,16 +190,18 @@ impl<'a> Sending<'a> {
         }
         let flushes = self.back.contexts.flushes();
         for sent in self.parts() {
-            // No transaction covers data written in place: `flush_data` flushes them (rule 18).
-            if let Some(writable) = sent.part.inode.writable.as_ref().filter(|_| sent.part.in_place)
+            // No transaction covers data that only overwrite others: `flush_data` flushes them
+            // (rule 18).
+            if let Some(writable) =
+                sent.part.inode.writable.as_ref().filter(|_| sent.part.overwrites_only)
             {
                 writable.landed.fetch_max(flushes.note_write(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {
-            // Rule 2: from here on the transaction may commit, or it fails. A failure in place does
-            // not concern it.
-            let mut ordered = self.parts().filter(|sent| !sent.part.in_place);
+            // Rule 2: from here on the transaction may commit, or it fails. The failure of
+            // a part that only overwrites does not concern it.
+            let mut ordered = self.parts().filter(|sent| !sent.part.overwrites_only);
             let error = ordered.find_map(|sent| sent.error.clone());
             token.end(error.map_or(Ok(()), Err));
         }
