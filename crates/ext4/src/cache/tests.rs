@@ -393,20 +393,20 @@ fn what_is_written_stays_until_it_is_written_back() {
         (value(cache, 1, 0), value(cache, 1, 1))
     };
     assert_eq!(stays(&cache), (Some(4), Some(5)));
-    let hit = cache.begin_writeback(1, 0, false).unwrap();
-    assert_eq!(cache.begin_writeback(1, 0, false), None, "one at a time");
+    let hit = cache.begin_page_writeback(1, 0, false).unwrap();
+    assert_eq!(cache.begin_page_writeback(1, 0, false), None, "one at a time");
     assert_eq!(cache.writing_state(1, 0), (false, true));
     assert!(!cache.discard(1, 0) && cache.discard(1, 1));
     assert_eq!(stays(&cache), (Some(4), None));
     // A page that is written to during its writeback becomes dirty again.
     assert_eq!(cache.zero(1, 0, 0, PAGE_BYTES), Written::Done);
-    cache.end_writeback(hit, false);
+    cache.end_page_writeback(hit, false);
     assert_eq!((cache.writing_state(1, 0), stays(&cache)), ((true, false), (Some(0), None)));
-    let hit = cache.begin_writeback(1, 0, false).unwrap();
+    let hit = cache.begin_page_writeback(1, 0, false).unwrap();
     // The writeback failed.
-    cache.end_writeback(hit, true);
+    cache.end_page_writeback(hit, true);
     assert_eq!(stays(&cache), (Some(0), None));
-    let hit = cache.begin_writeback(1, 0, false).unwrap();
-    cache.end_writeback(hit, false);
+    let hit = cache.begin_page_writeback(1, 0, false).unwrap();
+    cache.end_page_writeback(hit, false);
     assert_eq!(stays(&cache), (None, None));
 }

@@ -69,7 +69,7 @@ impl PageCache {
     /// Begins the writeback of page `index` of `file`, before the page is copied. If `again`, the
     /// page stays dirty, because it has more dirty data than are written now. Returns `None` if the
     /// page is not in the cache or is already under writeback.
-    pub fn begin_writeback(&self, file: u64, index: u64, again: bool) -> Option<Hit> {
+    pub fn begin_page_writeback(&self, file: u64, index: u64, again: bool) -> Option<Hit> {
         match self.table.look_up(file, index) {
             LookUp::Hit(hit) if self.table.begin_writeback(hit.0, again) => Some(hit),
             _ => None,
@@ -77,7 +77,7 @@ impl PageCache {
     }
 
     /// Ends the writeback of a page. If `again`, the writeback failed, and the page becomes dirty.
-    pub fn end_writeback(&self, hit: Hit, again: bool) {
+    pub fn end_page_writeback(&self, hit: Hit, again: bool) {
         self.table.end_writeback(hit.0, again);
     }
 

@@ -311,8 +311,8 @@ impl WritableMount {
         Stamp(self.writebacks.load(Ordering::Relaxed))
     }
 
-    /// Begins a writeback of what is dirty now. Returns the highest stamp of that.
-    pub(crate) fn begin_writeback(&self) -> Stamp {
+    /// Returns the highest stamp of what is dirty now. What becomes dirty later has a higher one.
+    pub(crate) fn advance_stamp(&self) -> Stamp {
         Stamp(self.writebacks.fetch_add(1, Ordering::Relaxed))
     }
 

@@ -365,13 +365,12 @@ impl<'a> Writeback<'a> {
         pages.are_dirty(wanted)
     }
 
-    /// Begins a writeback of the pages in `range` that are dirty or in flight now; `None`: there
-    /// are none.
-    pub(super) fn begin_writeback(&self, writable: &Writable, range: Range<u64>) -> Option<Wanted> {
+    /// Returns the pages in `range` that are dirty or in flight now; `None`: there are none.
+    pub(super) fn snapshot_dirty(&self, writable: &Writable, range: Range<u64>) -> Option<Wanted> {
         // A page waits for the other pages of its block that are in flight.
         let range = self.units.whole_blocks(range);
         let wanted = writable.pages().wanted(range, Stamp(0))?;
-        Some(Wanted { upto: self.writer.begin_writeback(), ..wanted })
+        Some(Wanted { upto: self.writer.advance_stamp(), ..wanted })
     }
 
     /// Writes back the pages in `range` of `inode` that are dirty now, and waits until all of them
@@ -387,7 +386,7 @@ impl<'a> Writeback<'a> {
         range: Range<u64>,
     ) -> Result<(), Error> {
         let Some(writable) = &inode.writable else { return Ok(()) };
-        let wanted = self.begin_writeback(writable, range);
+        let wanted = self.snapshot_dirty(writable, range);
         wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted))
     }
 

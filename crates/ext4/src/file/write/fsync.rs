@@ -29,7 +29,7 @@ impl Writeback<'_> {
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
-        if let Some(wanted) = self.begin_writeback(writable, ALL) {
+        if let Some(wanted) = self.snapshot_dirty(writable, ALL) {
             // As in `write_back_and_wait`.
             loop {
                 let upto = self.write_and_commit(inode, writable, &wanted, data_only)?;
@@ -126,7 +126,7 @@ impl Writeback<'_> {
         let writer = self.writer;
         writer.usable()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
-        let wanted = self.begin_writeback(writable, ALL);
+        let wanted = self.snapshot_dirty(writable, ALL);
         wanted.map_or(Ok(()), |wanted| self.write_back(inode, &wanted))?;
         if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
     }

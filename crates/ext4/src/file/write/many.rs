@@ -40,7 +40,7 @@ impl Writeback<'_> {
     /// # Errors
     /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
-        let upto = self.writer.begin_writeback();
+        let upto = self.writer.advance_stamp();
         let mut result = Ok(());
         let mut rest = files;
         while !rest.is_empty() {

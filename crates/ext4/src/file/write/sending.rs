@@ -70,7 +70,7 @@ impl Writeback<'_> {
         let mut sending = Sending::new(self, batch);
         // This takes locks of the files, so it comes before the I/O context is taken.
         for sent in sending.parts_mut() {
-            sent.begin_writeback(self.contexts.cache());
+            sent.mark_pages(self.contexts.cache());
         }
         match self.contexts.take_leaf() {
             Ok(mut io) => {
@@ -265,7 +265,7 @@ impl OwnData for Sending<'_> {
         }
         for sent in self.parts_mut() {
             if sent.error.is_none() && !sent.part.converts() {
-                sent.end_writeback(back);
+                sent.unmark_pages(back);
             }
         }
     }
@@ -445,14 +445,15 @@ impl PartSent {
         Self { part, hits: Vec::new(), has_ended: false, failed: Vec::new(), error: None }
     }
 
-    /// Begins the writeback of its pages in the cache; they are copied for the device next.
-    fn begin_writeback(&mut self, cache: &PageCache) {
+    /// Marks its pages in the cache as under writeback; they are copied for the device next.
+    fn mark_pages(&mut self, cache: &PageCache) {
         let file = u64::from(self.part.inode.ino);
         let Some(writable) = &self.part.inode.writable else { return };
         self.hits.reserve_exact(self.part.pages.len());
         let pages = writable.pages();
         for (index, _) in &self.part.pages {
-            self.hits.push(cache.begin_writeback(file, *index, pages.dirty.contains_key(index)));
+            let again = pages.dirty.contains_key(index);
+            self.hits.push(cache.begin_page_writeback(file, *index, again));
         }
     }
 
@@ -500,7 +501,7 @@ impl PartSent {
         if let (Some(error), Some(writable)) = (&failed, &self.part.inode.writable) {
             writable.fail(error.clone());
         }
-        self.end_writeback(back);
+        self.unmark_pages(back);
         failed.map_or(Ok(()), Err)
     }
 
@@ -536,7 +537,7 @@ impl PartSent {
     }
 
     /// Ends the writeback of its pages, once: they are clean, but for those whose write failed.
-    fn end_writeback(&mut self, back: &Writeback<'_>) {
+    fn unmark_pages(&mut self, back: &Writeback<'_>) {
         let Part { inode, pages, .. } = &self.part;
         let Some(writable) = inode.writable.as_ref().filter(|_| !self.has_ended) else { return };
         let (cache, mut clean) = (back.contexts.cache(), 0);
@@ -548,7 +549,7 @@ impl PartSent {
                 .iter()
                 .any(|failed| failed.start < bytes.end && bytes.start < failed.end);
             if let Some(hit) = hit {
-                cache.end_writeback(*hit, again);
+                cache.end_page_writeback(*hit, again);
             }
             let since = all.in_flight.remove(index);
             if let Some(since) = since.filter(|_| again) {
