@@ -47,22 +47,22 @@ fn run(stopping: &Stopping, mount: &Weak<Mount>) {
 /// # Errors
 /// The first error; the remaining steps were done.
 pub(super) fn step(mount: &Mount) -> Result<bool, Error> {
-    let Some(writer) = &mount.writer else { return Ok(false) };
-    writer.usable()?;
+    let Some(rw_mount) = &mount.rw_mount else { return Ok(false) };
+    rw_mount.usable()?;
     let now_ns = mount.clock.now_ns();
     let interval_ns = mount.options.commit_interval_ms.saturating_mul(1_000_000);
     mount.accesses.renew_epoch(now_ns);
-    let many = writer.dirty_pages() > writer.dirty_most / 2;
+    let many = rw_mount.dirty_pages() > rw_mount.dirty_most / 2;
     let is_old = |inode: &Arc<Inode>| {
         let since_ns = inode.writable.as_ref().map(|writable| writable.pages().since_ns);
         since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= interval_ns)
     };
-    let mut due = writer.kept();
+    let mut due = rw_mount.kept();
     due.retain(|inode| many || is_old(inode));
     let mut failed = Writeback::of(mount)?.write_back_many(&due);
-    if writer.commit_is_due(now_ns, interval_ns) {
-        failed = failed.and(writer.commit_whole(writer.last_sequence()));
+    if rw_mount.commit_is_due(now_ns, interval_ns) {
+        failed = failed.and(rw_mount.commit_whole(rw_mount.last_sequence()));
     }
-    failed = failed.and(writer.journal.balance());
-    failed.map(|()| !writer.kept().is_empty())
+    failed = failed.and(rw_mount.journal.balance());
+    failed.map(|()| !rw_mount.kept().is_empty())
 }

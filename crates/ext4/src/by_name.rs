@@ -48,19 +48,19 @@ impl FileSystem {
     /// The first failure; the mount has ended all the same.
     pub fn unmount(self) -> Result<(), Error> {
         let mount = &*self.mount;
-        let Some(writer) = &mount.writer else { return Ok(()) };
-        writer.stop_background();
+        let Some(rw_mount) = &mount.rw_mount else { return Ok(()) };
+        rw_mount.stop_background();
         let written = Writeback::of(mount).and_then(|back| back.write_back_all());
         // Inodes without names that are still referenced.
         let deleted = mount.delete_orphans();
-        writer.end();
-        let superblock = writer.journal.change(|handle| {
+        rw_mount.end();
+        let superblock = rw_mount.journal.change(|handle| {
             orphans::set_present(handle, false)?;
-            writer.allocator.write_superblock_counts(handle)
+            rw_mount.allocator.write_superblock_counts(handle)
         });
-        let closed = mount.contexts.take().and_then(|mut io| writer.journal.close(&mut io));
+        let closed = mount.contexts.take().and_then(|mut io| rw_mount.journal.close(&mut io));
         // The protection is released last, because another host may then mount the file system.
-        let released = match writer.protection() {
+        let released = match rw_mount.protection() {
             Some(protection) if closed.is_ok() => protection.release(),
             Some(protection) => {
                 protection.stop();
@@ -97,26 +97,26 @@ impl FileSystem {
     /// Begins a mount for writing, and deletes the orphans that the last mount left.
     pub(super) fn begin_writing(&self) -> Result<(), Error> {
         let mount = &self.mount;
-        let Some(writer) = &mount.writer else { return Ok(()) };
+        let Some(rw_mount) = &mount.rw_mount else { return Ok(()) };
         let orphan = |handle: &mut Handle<'_>, _: &Allocator| orphans::set_present(handle, true);
-        if let Some(protection) = writer.protection() {
+        if let Some(protection) = rw_mount.protection() {
             let watched = Arc::downgrade(mount);
             protection.watch(move |error| {
                 let mount = watched.upgrade();
-                if let Some(writer) = mount.as_ref().and_then(|mount| mount.writer.as_ref()) {
-                    writer.journal.fail(error);
+                if let Some(rw_mount) = mount.as_ref().and_then(|mount| mount.rw_mount.as_ref()) {
+                    rw_mount.journal.fail(error);
                 }
             })?;
         }
         mount.delete_orphans()?;
         mount.change(orphan)?;
         if mount.options.background {
-            writer.set_background(background::start(mount));
+            rw_mount.set_background(background::start(mount));
         }
         if !mount.options.commit_overlap.direct {
             let mount = Arc::downgrade(mount);
-            writer.set_journal_thread(JournalThread::start(move |upto| {
-                Some(mount.upgrade()?.writer.as_ref()?.commit_whole(upto).is_ok())
+            rw_mount.set_journal_thread(JournalThread::start(move |upto| {
+                Some(mount.upgrade()?.rw_mount.as_ref()?.commit_whole(upto).is_ok())
             }));
         }
         Ok(())

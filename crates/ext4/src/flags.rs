@@ -85,7 +85,7 @@ impl FileSystem {
         // Writers are excluded meanwhile, so all earlier writes are on the disk before the inode
         // becomes immutable.
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
-        let _writer = writable.lock_content();
+        let _content = writable.lock_content();
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
             Writeback::of(mount)?.write_back_and_wait(&node.inode, 0..u64::MAX)?;
         }

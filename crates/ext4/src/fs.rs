@@ -244,13 +244,13 @@ impl FileSystem {
         let uri = &contexts.info().uri;
         let device_bytes = contexts.info().bytes();
         let failed = |error: Error| MountError::Failed { uri: uri.clone(), error };
-        let mut writer = None;
+        let mut rw_mount = None;
         let recovered = if options.write {
             let (journal, ready) = begin_journal(contexts, volume, options)
                 .map_err(|failure| MountError::new(failure, uri, device_bytes))?;
             volume = ready;
             let recovered = journal.recovered();
-            writer = Some(
+            rw_mount = Some(
                 WritableMount::new(journal, contexts, &volume, options, protection)
                     .map_err(failed)?,
             );
@@ -267,7 +267,7 @@ impl FileSystem {
                 (options.cache_bytes / 16).clamp(*NAMES_BYTES.start(), *NAMES_BYTES.end()),
             ),
             names_changed: Mutex::new(Rank::Names, 0),
-            writer,
+            rw_mount,
             options: options.clone(),
             block_shift,
             overlaid: !options.write
@@ -315,7 +315,7 @@ impl FileSystem {
     /// Returns the counters of the journal's writes, or `None` if the file system is mounted for
     /// reading.
     pub fn journal_counters(&self) -> Option<JournalCounters> {
-        self.mount.writer.as_ref().map(|writer| writer.journal.counters())
+        self.mount.rw_mount.as_ref().map(|rw_mount| rw_mount.journal.counters())
     }
 
     /// Switches the timing of work in the gaps of reads on or off; see [`Counters::deferrable_ns`].
@@ -325,7 +325,7 @@ impl FileSystem {
 
     /// The counters of the page cache.
     pub fn cache_counters(&self) -> CacheCounters {
-        let dirty_pages = self.mount.writer.as_ref().map_or(0, |writer| writer.dirty_pages());
+        let dirty_pages = self.mount.rw_mount.as_ref().map_or(0, |rw_mount| rw_mount.dirty_pages());
         CacheCounters { dirty_pages, ..self.mount.contexts.cache().counters() }
     }
 
@@ -457,10 +457,10 @@ impl FileSystem {
         if let Some(ino) = key.get(&self.mount) {
             match self.linked(ino) {
                 // The name was removed just now.
-                Err(Error::Corrupt(_) | Error::NotFound) if self.mount.writer.is_some() => {}
+                Err(Error::Corrupt(_) | Error::NotFound) if self.mount.rw_mount.is_some() => {}
                 // The name was removed and its number may already be another file's. This cannot
                 // happen while a node of it exists.
-                Ok(_) if self.mount.writer.is_some() && key.get(&self.mount) != Some(ino) => {}
+                Ok(_) if self.mount.rw_mount.is_some() && key.get(&self.mount) != Some(ino) => {}
                 found => return found,
             }
         }
@@ -475,7 +475,7 @@ impl FileSystem {
             match self.linked(ino) {
                 // Another thread may have deleted it in between. Damage persists.
                 Err(Error::Corrupt(_) | Error::NotFound)
-                    if tries < 100 && self.mount.writer.is_some() => {}
+                    if tries < 100 && self.mount.rw_mount.is_some() => {}
                 Err(error) => return Err(error),
                 Ok(node) => {
                     let changed = self.mount.lock_names();
@@ -563,8 +563,8 @@ impl FileSystem {
     /// # Errors
     /// Fails if a group descriptor cannot be read.
     pub fn usage(&self) -> Result<Usage, Error> {
-        if let Some(writer) = &self.mount.writer {
-            return Ok(writer.allocator.usage());
+        if let Some(rw_mount) = &self.mount.rw_mount {
+            return Ok(rw_mount.allocator.usage());
         }
         Ok(self.mount.volume.usage()?)
     }

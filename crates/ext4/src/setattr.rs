@@ -17,13 +17,13 @@ impl FileSystem {
     /// changed, unless freeing blocks failed after the size was changed.
     pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
         let Node { mount, inode } = node;
-        let writer = mount.for_writing()?;
+        let rw_mount = mount.for_writing()?;
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         if let Some(bytes) = set.size {
             let options = OpenOptions { write: true, ..OpenOptions::default() };
             self.open_node_with(node, &options)?.set_len_with(bytes, Some(set))?;
         } else if *set != SetMetadata::default() {
-            Attributes { writer, inode, writable }.set(set)?;
+            Attributes { rw_mount, inode, writable }.set(set)?;
         }
         Ok(node.metadata())
     }

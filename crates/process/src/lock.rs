@@ -44,7 +44,7 @@ ranks! {
     /// Inodes known to a FUSE or NFS client, by number.
     Lookups,
     /// The right to change a file's content and size.
-    FileWriter,
+    FileContent,
     /// Taken for reading, once, to read a file's blocks; for writing to remove some.
     FileMapping,
     /// No lock: pages that a thread reads into the cache.
@@ -398,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_wrong_order_panics_even_without_contention() {
-        let (file, cache) = (Mutex::new(Rank::FileWriter, 1), Mutex::new(Rank::CachePages, 2));
+        let (file, cache) = (Mutex::new(Rank::FileContent, 1), Mutex::new(Rank::CachePages, 2));
         {
             let _file = file.lock();
             let _cache = cache.lock();

@@ -71,7 +71,7 @@ impl Accesses {
     pub(super) fn note(
         &self,
         inode: &Arc<Inode>,
-        writer: &WritableMount,
+        rw_mount: &WritableMount,
         volume: &Volume<DeviceSource>,
         clock: &Clock,
     ) {
@@ -88,12 +88,12 @@ impl Accesses {
         let metadata = inode.metadata(volume);
         // (The inode of a large attribute value keeps its checksum and reference count in the
         // times.)
-        if writer.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
+        if rw_mount.usable().is_err() || metadata.flags & (flags::NOATIME | flags::EA_INODE) != 0 {
             return;
         }
         // Access times must not fill the memory or make readers wait: beyond the limit they are
         // dropped.
-        if volume.superblock().is_reserved(inode.ino) || writer.keeps_most() {
+        if volume.superblock().is_reserved(inode.ino) || rw_mount.keeps_most() {
             return;
         }
         let (now, before) = (time_now(), metadata.accessed);
@@ -109,6 +109,6 @@ impl Accesses {
         }
         pages.times.accessed = Some(now);
         drop(pages);
-        writer.keep(inode);
+        rw_mount.keep(inode);
     }
 }

@@ -14,7 +14,7 @@ use meantime_ext4_format::inode::flags;
 
 /// The attributes of one inode, and what changes them: of a mount, only its state for writing.
 pub(crate) struct Attributes<'a> {
-    pub(crate) writer: &'a WritableMount,
+    pub(crate) rw_mount: &'a WritableMount,
     pub(crate) inode: &'a Inode,
     /// The state of `inode`, with the times that the disk does not have.
     pub(crate) writable: &'a Writable,
@@ -26,7 +26,7 @@ impl Attributes<'_> {
     /// # Errors
     /// [`Error::NotPermitted`] if flags of the inode forbid it. Those of the change.
     pub(crate) fn set(&self, set: &SetMetadata) -> Result<(), Error> {
-        let times = self.writer.change(|handle, allocator| {
+        let times = self.rw_mount.change(|handle, allocator| {
             let flags = handle.load_inode(self.inode.ino)?.flags();
             if flags & flags::IMMUTABLE != 0 || flags & flags::APPEND != 0 && !set.only_touches() {
                 return Err(Error::NotPermitted);
@@ -70,12 +70,12 @@ impl Attributes<'_> {
 
     /// As [`store_times`](Self::store_times), also if the content was only read.
     pub(crate) fn store_all_times(&self) -> Result<Option<(u64, InodeEdit)>, Error> {
-        let Self { writer, inode, writable } = self;
+        let Self { rw_mount, inode, writable } = self;
         let mut times = writable.pages().times;
         if times.is_empty() {
             return Ok(None);
         }
-        let changed = writer.change(|handle, _| {
+        let changed = rw_mount.change(|handle, _| {
             // Its number may belong to another inode. (An inode is gone before it is deleted: if it
             // is not gone yet, the deletion is a later change than this one.)
             if writable.is_gone() {

@@ -72,14 +72,14 @@ impl Inode {
         if let Some(inode) = mount.nodes.get(&ino) {
             return Ok(inode);
         }
-        let Some(writer) = &mount.writer else {
+        let Some(rw_mount) = &mount.rw_mount else {
             let inode = Arc::new(Self::of(Snapshot::read(&mount.volume, ino, linked)?, None));
             return Ok(mount.nodes.keep(ino, inode, 1));
         };
         let mut made = false;
         let inode = loop {
             // These numbers are taken before the read, so any later change has a later sequence.
-            let (sequence, changes) = (writer.last_sequence(), writer.registry().changes(ino));
+            let (sequence, changes) = (rw_mount.last_sequence(), rw_mount.registry().changes(ino));
             let snapshot = Snapshot::read(&mount.volume, ino, linked)?;
             let writable =
                 Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
@@ -88,7 +88,7 @@ impl Inode {
                 made = true;
                 Arc::new(Self::of(snapshot, writable))
             };
-            match writer.registry().enter(ino, changes, make) {
+            match rw_mount.registry().enter(ino, changes, make) {
                 Entered::Inode(inode) => break inode,
                 Entered::Deleted => return Err(Error::NotFound),
                 // The snapshot may be of a file that had the number before.
@@ -101,7 +101,7 @@ impl Inode {
             inode.outdate();
         }
         if let Some(writable) = &inode.writable {
-            writable.touched(writer.last_sequence(), true);
+            writable.touched(rw_mount.last_sequence(), true);
         }
         Ok(mount.nodes.keep(ino, inode, 1))
     }
@@ -112,7 +112,7 @@ impl Inode {
     /// # Errors
     /// Damage, or a failed read of the device.
     pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
-        let writer = mount.for_writing()?;
+        let rw_mount = mount.for_writing()?;
         let volume = handle.volume();
         let on_disk = volume.inode(ino)?;
         let metadata = volume.metadata(&on_disk);
@@ -120,11 +120,11 @@ impl Inode {
         let inode = Arc::new(Self::of(
             snapshot,
             Some(Box::new(Writable::new(
-                writer.last_sequence(),
+                rw_mount.last_sequence(),
                 mount.contexts.flushes().all_landed(),
             ))),
         ));
-        writer.registry().replace(&inode);
+        rw_mount.registry().replace(&inode);
         Ok(inode)
     }
 

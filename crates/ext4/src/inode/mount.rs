@@ -30,7 +30,7 @@ pub(crate) struct Mount {
     /// Number of changes of names. A look-up that began before the last one must not be cached.
     pub(crate) names_changed: Mutex<u64>,
     /// Only on a mount for writing.
-    pub(crate) writer: Option<WritableMount>,
+    pub(crate) rw_mount: Option<WritableMount>,
     pub(crate) options: MountOptions,
     /// Log2 of the block size.
     pub(crate) block_shift: u32,
@@ -82,9 +82,9 @@ impl Mount {
     /// # Errors
     /// [`Error::ReadOnly`]: mounted for reading, or the mount has ended. The journal's failure.
     pub(crate) fn for_writing(&self) -> Result<&WritableMount, Error> {
-        let writer = self.writer.as_ref().ok_or(Error::ReadOnly)?;
-        writer.usable()?;
-        Ok(writer)
+        let rw_mount = self.rw_mount.as_ref().ok_or(Error::ReadOnly)?;
+        rw_mount.usable()?;
+        Ok(rw_mount)
     }
 
     /// Returns the sizes of blocks and pages.
@@ -106,22 +106,22 @@ impl Mount {
         &self,
         work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.writer.as_ref().ok_or(Error::ReadOnly)?.change(work)
+        self.rw_mount.as_ref().ok_or(Error::ReadOnly)?.change(work)
     }
 
     /// Drops `inode`, which is gone, from memory: the next look-up of its number reads the disk.
     pub(crate) fn forget_inode(&self, inode: &Inode) {
         self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
-        if let Some(writer) = &self.writer {
-            writer.registry().remove_this(inode);
+        if let Some(rw_mount) = &self.rw_mount {
+            rw_mount.registry().remove_this(inode);
         }
     }
 
     /// Drops the inode of number `ino` from memory, because the number is given to another.
     pub(crate) fn forget_node(&self, ino: u32) {
         self.nodes.remove(&ino);
-        if let Some(writer) = &self.writer {
-            writer.registry().remove(ino);
+        if let Some(rw_mount) = &self.rw_mount {
+            rw_mount.registry().remove(ino);
         }
     }
 }

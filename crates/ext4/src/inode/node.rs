@@ -69,8 +69,8 @@ impl Node {
     #[inline(never)]
     fn note_access(&self) {
         let Self { mount, inode } = self;
-        if let Some(writer) = &mount.writer {
-            mount.accesses.note(inode, writer, &mount.volume, &mount.clock);
+        if let Some(rw_mount) = &mount.rw_mount {
+            mount.accesses.note(inode, rw_mount, &mount.volume, &mount.clock);
         }
     }
 

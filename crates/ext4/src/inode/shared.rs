@@ -70,7 +70,8 @@ impl Inode {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Sets the size. Only a file's writer calls this, if the file can be written to.
+    /// Sets the size. Only the holder of the content lock calls this, if the file can be written
+    /// to.
     pub(crate) fn set_size(&self, bytes: u64) {
         self.size.store(bytes, Ordering::Release);
     }

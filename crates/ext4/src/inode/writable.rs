@@ -27,11 +27,11 @@ const GONE: usize = UNLINKED >> 1;
 
 /// Additional state of an inode that can be written to.
 ///
-/// [`Rank`] has the order of its locks: that of the writer, that of the mapping, the lock of a
+/// [`Rank`] has the order of its locks: that of the content, that of the mapping, the lock of a
 /// change of metadata, that of the pages.
 pub(crate) struct Writable {
     /// Held by the thread that changes the content or the size.
-    writer: Mutex<()>,
+    content: Mutex<()>,
     /// Read-locked by readers of blocks, write-locked to take blocks away from the file.
     mapping: RwLock<()>,
     pages: Mutex<Pages>,
@@ -149,7 +149,7 @@ impl Writable {
     /// was dropped from memory and loaded again.
     pub(crate) fn new(sequence: Sequence, landed: u64) -> Self {
         Self {
-            writer: Mutex::new(Rank::FileWriter, ()),
+            content: Mutex::new(Rank::FileContent, ()),
             mapping: RwLock::new(Rank::FileMapping, ()),
             pages: Mutex::new(Rank::FilePages, Pages::default()),
             written: Condvar::new(),
@@ -224,7 +224,7 @@ impl Writable {
 
     /// Locks content and size for a change.
     pub(crate) fn lock_content(&self) -> MutexGuard<'_, ()> {
-        lock(&self.writer)
+        lock(&self.content)
     }
 
     /// Locks the file's blocks for reading: no block is taken away while it is held.

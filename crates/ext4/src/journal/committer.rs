@@ -31,7 +31,7 @@ pub(crate) struct Committer {
     seconds: i64,
     /// The transactions in the log, oldest first.
     pub(super) logged: VecDeque<Logged>,
-    pub(super) writer: BlockWriter,
+    pub(super) log_writer: BlockWriter,
     /// Where fast commits are written, if they are enabled.
     pub(super) fast: Option<FastArea>,
     commit_block: Option<DmaBuf>,
@@ -60,7 +60,7 @@ impl Committer {
             tid,
             seconds: 0,
             logged: VecDeque::new(),
-            writer: BlockWriter::new(block_bits),
+            log_writer: BlockWriter::new(block_bits),
             fast,
             commit_block: None,
             copies: Vec::new(),
@@ -94,7 +94,7 @@ impl Committer {
         LogLayout {
             revoke_blocks: transaction.revoked.len().div_ceil(self.format.revoked_most()),
             copies: transaction.blocks.len(),
-            buffer_blocks: self.writer.buffer_blocks(),
+            buffer_blocks: self.log_writer.buffer_blocks(),
             tags_most: self.format.tags_most(),
         }
     }
@@ -104,7 +104,7 @@ impl Committer {
     fn piece(&mut self, io: &mut IoContext, at: u32, most: usize) -> Result<(u64, DmaBuf), Error> {
         let (place, side_by_side) =
             self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
-        let buf = self.writer.buffer(io, most.min(side_by_side as usize))?;
+        let buf = self.log_writer.buffer(io, most.min(side_by_side as usize))?;
         Ok((place, buf))
     }
 
@@ -130,7 +130,7 @@ impl Committer {
                 for (to, (block, content)) in buf.chunks_exact_mut(bytes).zip(&mut blocks) {
                     self.copies.push(self.format.copy(to, *block, content, self.tid));
                 }
-                self.writer.send(io, place, buf, false)?;
+                self.log_writer.send(io, place, buf, false)?;
             }
             let mut done = 0;
             while done < head {
@@ -143,7 +143,7 @@ impl Committer {
                     }
                     done += 1;
                 }
-                self.writer.send(io, place, buf, false)?;
+                self.log_writer.send(io, place, buf, false)?;
             }
             at = self.log.behind(at, (head + copies) as u32);
             written += (head + copies) as u32;
@@ -190,7 +190,7 @@ impl Committer {
         }
         if let Some(gap) = gap {
             gap();
-            self.writer.warm(io);
+            self.log_writer.warm(io);
         }
         let (done, ()) =
             io.next_in_group(commit_set).ok_or(Error::Invalid("no commit block was sent"))?;
@@ -229,7 +229,7 @@ impl Committer {
         gap: impl FnOnce(),
     ) -> Result<u32, Error> {
         // Rule 1: after this no log write is in flight, whether or not one failed.
-        let logged = device::finish_log(&mut self.writer, io);
+        let logged = device::finish_log(&mut self.log_writer, io);
         let written = sent.blocks?;
         logged?;
         // Rule 2.
@@ -252,7 +252,7 @@ impl Committer {
         let at = self.log.behind(self.log.head(), written);
         self.write_commit(io, at, buf, volatile, has_gap.then_some(gap))?;
         // Log writes are left only where a test broke rule 1.
-        self.writer.finish(io)?;
+        self.log_writer.finish(io)?;
         let start = self.log.head();
         self.log.take(written + 1);
         self.logged.push_back(Logged {

@@ -120,7 +120,7 @@ impl CommitLeader<'_> {
     pub(super) fn prepare_next(&mut self, io: &mut IoContext) {
         if self.journal.overlap.prepare {
             self.journal.prepare_copies();
-            self.writer.warm(io);
+            self.log_writer.warm(io);
         }
     }
 
@@ -149,7 +149,7 @@ impl CommitLeader<'_> {
         io: &mut IoContext,
     ) -> Result<(), Error> {
         let journal = self.journal;
-        let written = self.writer.finish(io);
+        let written = self.log_writer.finish(io);
         sent?;
         written?;
         // Rule 15: this FLUSH comes after the fast commit, not before.
@@ -249,7 +249,7 @@ impl Committer {
     /// Fails if the device fails.
     pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<(), Error> {
         let zeroes = vec![0; self.format.block_bytes()];
-        self.writer.write_all(io, std::iter::once((place, &zeroes[..])), false)
+        self.log_writer.write_all(io, std::iter::once((place, &zeroes[..])), false)
     }
 
     /// Makes the log begin with the transaction that was written [apart](Self::supersede), and
@@ -270,7 +270,7 @@ impl Committer {
         // Until the feature is set again, a reader takes the blocks of fast commits for a part of
         // the log, so nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
-        device::supersede(&mut self.writer, io, &mut self.format, [superblock, head], fua)?;
+        device::supersede(&mut self.log_writer, io, &mut self.format, [superblock, head], fua)?;
         area.restart();
         Ok(())
     }
@@ -285,11 +285,11 @@ impl Committer {
                 self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
             let count = (rest.len() / block_bytes)
                 .min(side_by_side as usize)
-                .min(self.writer.buffer_blocks());
+                .min(self.log_writer.buffer_blocks());
             let (some, others) = rest.split_at(count * block_bytes);
-            let mut buf = self.writer.buffer(io, count)?;
+            let mut buf = self.log_writer.buffer(io, count)?;
             buf[..some.len()].copy_from_slice(some);
-            device::send_fast(&mut self.writer, io, place, buf, fua)?;
+            device::send_fast(&mut self.log_writer, io, place, buf, fua)?;
             (rest, at) = (others, at + count as u32);
         }
         Ok(())

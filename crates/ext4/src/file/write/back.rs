@@ -96,7 +96,7 @@ pub(crate) struct Writeback<'a> {
     /// The pages, and the way to the device.
     pub(super) contexts: &'a IoContexts,
     /// The journal, the allocator, and the files that are newer than the disk.
-    pub(super) writer: &'a WritableMount,
+    pub(super) rw_mount: &'a WritableMount,
     /// What inodes are read from.
     pub(super) volume: &'a Volume<DeviceSource>,
     pub(super) clock: &'a Clock,
@@ -113,7 +113,7 @@ impl<'a> Writeback<'a> {
     pub(crate) fn of(mount: &'a Mount) -> Result<Self, Error> {
         Ok(Self {
             contexts: &mount.contexts,
-            writer: mount.writer.as_ref().ok_or(Error::ReadOnly)?,
+            rw_mount: mount.rw_mount.as_ref().ok_or(Error::ReadOnly)?,
             volume: &mount.volume,
             clock: &mount.clock,
             units: mount.units(),
@@ -140,7 +140,7 @@ impl<'a> Writeback<'a> {
             (_, false) => self.place_all(std::slice::from_mut(&mut taken)),
             // No other metadata change.
             (Some(writable), true) if with_times => {
-                Attributes { writer: self.writer, inode, writable }.store_times().map(|times| {
+                Attributes { rw_mount: self.rw_mount, inode, writable }.store_times().map(|times| {
                     taken.part.changed = times;
                     None
                 })
@@ -317,9 +317,9 @@ impl<'a> Writeback<'a> {
             all.iter_mut().try_for_each(|taken| taken.place(&self.units, handle, allocator))
         };
         let token = match with_data {
-            true => Some(self.writer.change_with_data(work)?.1),
+            true => Some(self.rw_mount.change_with_data(work)?.1),
             false => {
-                self.writer.change(work)?;
+                self.rw_mount.change(work)?;
                 None
             }
         };
@@ -370,12 +370,12 @@ impl<'a> Writeback<'a> {
         // A page waits for the other pages of its block that are in flight.
         let range = self.units.whole_blocks(range);
         let wanted = writable.pages().wanted(range, Stamp(0))?;
-        Some(Wanted { upto: self.writer.advance_stamp(), ..wanted })
+        Some(Wanted { upto: self.rw_mount.advance_stamp(), ..wanted })
     }
 
     /// Writes back the pages in `range` of `inode` that are dirty now, and waits until all of them
     /// are on the device, also those that other threads write. What other threads write to the file
-    /// meanwhile is left dirty; if the caller is the file's writer, none of the pages is dirty or
+    /// meanwhile is left dirty; if the caller has the content locked, none of the pages is dirty or
     /// in flight afterwards.
     ///
     /// # Errors
@@ -408,7 +408,7 @@ impl<'a> Writeback<'a> {
     }
 
     /// Drops the dirty pages in `range` of `inode`. Afterwards none of `range` is in the cache or
-    /// in flight. The caller is the file's writer.
+    /// in flight. The caller has the content locked.
     pub(crate) fn drop_pages(&self, inode: &Inode, range: Range<u64>) {
         let Some(writable) = &inode.writable else { return };
         let (cache, file, units) = (self.contexts.cache(), u64::from(inode.ino), self.units);
@@ -422,7 +422,7 @@ impl<'a> Writeback<'a> {
                 pages.dirty.remove(index);
                 // (A page in flight is subtracted by its writeback.)
                 if !pages.in_flight.contains_key(index) {
-                    self.writer.fewer_dirty(1);
+                    self.rw_mount.fewer_dirty(1);
                 }
             }
             gone.extend(dropped);

@@ -40,13 +40,13 @@ impl Content<'_> {
 
 impl File {
     /// Writes `data` from byte `offset` on into the cache. Returns the number of bytes, which is
-    /// smaller than asked for if no more could be written. The caller is the file's writer.
+    /// smaller than asked for if no more could be written. The caller has the content locked.
     ///
     /// # Errors
     /// Fails only if nothing was written.
     pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
         let node = self.node();
-        let writer = node.mount.for_writing()?;
+        let rw_mount = node.mount.for_writing()?;
         self.zero_end(offset)?;
         let mut done = 0;
         while done < data.len() {
@@ -60,7 +60,7 @@ impl File {
                 Err(_) => break,
             }
             // A later sync reports a failure.
-            if writer.dirty_pages() > writer.dirty_most
+            if rw_mount.dirty_pages() > rw_mount.dirty_most
                 && Writeback::of(&node.mount)?.make_clean(&node.inode).is_err()
             {
                 break;
@@ -70,7 +70,7 @@ impl File {
     }
 
     /// Zeroes the bytes `range`, within a block or a page, where they are not zeroes already. The
-    /// caller is the file's writer.
+    /// caller has the content locked.
     pub(super) fn zero_cached(&self, range: Range<u64>) -> Result<(), Error> {
         let mount = &*self.node().mount;
         let mut at = range.start;
@@ -108,7 +108,7 @@ impl File {
     /// Writes to one page.
     fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
         let (mount, inode, writable) = self.to_change()?;
-        let (writer, units) = (mount.for_writing()?, mount.units());
+        let (rw_mount, units) = (mount.for_writing()?, mount.units());
         let cache = mount.contexts.cache();
         let begin = index * PAGE + within as u64;
         let blocks = units.blocks(begin..begin + content.len() as u64);
@@ -186,9 +186,9 @@ impl File {
             }
             let first = pages.dirty.is_empty();
             if !pages.dirty.contains_key(&index) && !pages.in_flight.contains_key(&index) {
-                writer.more_dirty(1);
+                rw_mount.more_dirty(1);
             }
-            pages.make_dirty(index, mask, writer.stamp());
+            pages.make_dirty(index, mask, rw_mount.stamp());
             if first {
                 pages.since_ns = mount.clock.now_ns();
             }
@@ -203,7 +203,7 @@ impl File {
             }
             drop(pages);
             if first {
-                writer.keep(inode);
+                rw_mount.keep(inode);
             }
             return Ok(());
         }

@@ -26,7 +26,7 @@ impl Mount {
     ///
     /// The caller [ends](Self::end_deletion) the deletion, whether the change succeeds or fails.
     pub(crate) fn end_unused(&self, ino: u32) -> Option<Arc<Inode>> {
-        let writer = self.for_writing().ok()?;
+        let rw_mount = self.for_writing().ok()?;
         let inode = Inode::load(self, ino, false).ok()?;
         let writable = inode.writable.as_ref()?;
         let pages = inode.size().div_ceil(PAGE) + self.units().per_block;
@@ -37,8 +37,8 @@ impl Mount {
         }
         drop(clean);
         self.nodes.remove_if(&ino, |there| Arc::ptr_eq(there, &inode));
-        writer.registry().begin_deletion(&inode);
-        drop(writer.let_go(&inode));
+        rw_mount.registry().begin_deletion(&inode);
+        drop(rw_mount.let_go(&inode));
         self.contexts.cache().invalidate(u64::from(ino), 0..pages);
         if inode.file_type == FileType::Directory {
             // Another directory may get the number as soon as the change is visible.
@@ -51,8 +51,8 @@ impl Mount {
     /// Ends the deletion of `inode`, after the change that deletes it has completed or failed. From
     /// now on its number leads to what the disk has.
     pub(crate) fn end_deletion(&self, inode: &Inode) {
-        if let Some(writer) = &self.writer {
-            writer.registry().end_deletion(inode);
+        if let Some(rw_mount) = &self.rw_mount {
+            rw_mount.registry().end_deletion(inode);
         }
     }
 
@@ -82,8 +82,9 @@ impl Mount {
     /// Deletes `inode`, to which no name leads and which has no node.
     pub(crate) fn delete(&self, inode: &Inode) {
         let Some(writable) = &inode.writable else { return };
-        let (Ok(writer), Ok(back)) = (self.for_writing(), Writeback::of(self)) else { return };
-        let _writer = writable.lock_content();
+        let Ok(rw_mount) = self.for_writing() else { return };
+        let Ok(back) = Writeback::of(self) else { return };
+        let _content = writable.lock_content();
         // By one thread, once: afterwards the number, and cached pages under it, are another
         // file's.
         if !writable.end() {
@@ -91,9 +92,9 @@ impl Mount {
         }
         // From here on a look-up by number finds it only when another inode has the number.
         self.nodes.remove_if(&inode.ino, |there| std::ptr::eq(Arc::as_ptr(there), inode));
-        writer.registry().begin_deletion(inode);
+        rw_mount.registry().begin_deletion(inode);
         back.drop_pages(inode, 0..inode.size().div_ceil(PAGE) + self.units().per_block);
-        let kept = writer.let_go(inode);
+        let kept = rw_mount.let_go(inode);
         self.delete_rest(inode);
         drop(kept);
     }

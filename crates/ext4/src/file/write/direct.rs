@@ -21,7 +21,7 @@ const TRIES: u32 = 16;
 
 impl File {
     /// Writes `data` from byte `offset` on to the device: directly where the file has written
-    /// blocks, otherwise through the cache. The caller is the file's writer.
+    /// blocks, otherwise through the cache. The caller has the content locked.
     pub(super) fn write_direct(
         &self,
         data: &[u8],
@@ -29,7 +29,7 @@ impl File {
         policy: Option<Policy>,
     ) -> Result<usize, Error> {
         let (mount, inode, writable) = self.to_change()?;
-        let (writer, back) = (mount.for_writing()?, Writeback::of(mount)?);
+        let (rw_mount, back) = (mount.for_writing()?, Writeback::of(mount)?);
         let end = offset + data.len() as u64;
         let pages = offset / PAGE..end.div_ceil(PAGE);
         let block_bytes = u64::from(mount.contexts.info().block_bytes);
@@ -37,7 +37,8 @@ impl File {
             && end.is_multiple_of(block_bytes)
             && end <= self.size()
         {
-            // No page of the range is dirty afterwards, and only the writer could dirty one.
+            // No page of the range is dirty afterwards, and only the holder of the content lock
+            // could dirty one.
             back.write_back_and_wait(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             let place = |piece: Piece| match piece.place {
@@ -57,7 +58,7 @@ impl File {
                 // Rule 18: the next `fsync` flushes these writes.
                 writable.landed.fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
-                writer.keep(inode);
+                rw_mount.keep(inode);
                 return written.map(|()| data.len());
             }
         }
@@ -78,7 +79,7 @@ impl File {
         let (back, mut tries) = (Writeback::of(&node.mount)?, 0);
         loop {
             // On the last attempt no thread can make a page dirty.
-            let _writer = (tries >= TRIES).then(|| writable.lock_content());
+            let _content = (tries >= TRIES).then(|| writable.lock_content());
             back.write_back_and_wait(&node.inode, pages.clone())?;
             let guard = writable.keep_blocks();
             let extents = self.extents_of(range.start, range.end)?;

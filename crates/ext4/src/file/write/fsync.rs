@@ -25,7 +25,7 @@ impl Writeback<'_> {
     /// # Errors
     /// A write, a commit or a FLUSH that failed in this call.
     pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
-        self.writer.usable()?;
+        self.rw_mount.usable()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
@@ -40,14 +40,14 @@ impl Writeback<'_> {
             }
         }
         if !data_only {
-            Attributes { writer: self.writer, inode, writable }.store_times()?;
+            Attributes { rw_mount: self.rw_mount, inode, writable }.store_times()?;
         }
         // Times, and what other threads wrote back, are not part of the commits above.
         let upto = writable.sequence(data_only);
         if upto > committed {
-            match self.writer.journal_thread() {
-                Some(thread) => thread.commit(&self.writer.journal, upto)?,
-                None => self.writer.commit(upto)?,
+            match self.rw_mount.journal_thread() {
+                Some(thread) => thread.commit(&self.rw_mount.journal, upto)?,
+                None => self.rw_mount.commit(upto)?,
             }
         }
         self.flush_data(writable)
@@ -92,8 +92,8 @@ impl Writeback<'_> {
         io: &mut IoContext,
         sending: &mut Sending<'_>,
     ) -> Result<(), Error> {
-        self.writer.usable()?;
-        let journal = &self.writer.journal;
+        self.rw_mount.usable()?;
+        let journal = &self.rw_mount.journal;
         journal.reach(journal.target(upto), io, sending)
     }
 
@@ -123,26 +123,27 @@ impl Writeback<'_> {
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
     pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
-        let writer = self.writer;
-        writer.usable()?;
+        let rw_mount = self.rw_mount;
+        rw_mount.usable()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         let wanted = self.snapshot_dirty(writable, ALL);
         wanted.map_or(Ok(()), |wanted| self.write_back(inode, &wanted))?;
-        if writer.dirty_pages() > writer.dirty_most / 2 { self.write_back_all() } else { Ok(()) }
+        let is_most = rw_mount.dirty_pages() > rw_mount.dirty_most / 2;
+        if is_most { self.write_back_all() } else { Ok(()) }
     }
 
     /// Makes space on the disk, if possible: unneeded promises are released, and blocks that wait
     /// for a commit are freed.
     pub(crate) fn make_room(&self) -> Result<(), Error> {
         self.write_back_all()?;
-        self.writer.usable()?;
-        self.writer.commit_whole(self.writer.last_sequence())
+        self.rw_mount.usable()?;
+        self.rw_mount.commit_whole(self.rw_mount.last_sequence())
     }
 
     /// Makes everything durable.
     pub(crate) fn sync_everything(&self) -> Result<(), Error> {
         let written = self.write_back_all();
-        self.writer.commit_whole(self.writer.last_sequence())?;
+        self.rw_mount.commit_whole(self.rw_mount.last_sequence())?;
         if self.contexts.info().volatile_write_cache {
             self.contexts.take()?.flush()?;
         }

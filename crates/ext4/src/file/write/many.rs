@@ -31,7 +31,7 @@ impl Writeback<'_> {
     /// # Errors
     /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_all(&self) -> Result<(), Error> {
-        self.write_back_many(&self.writer.kept())
+        self.write_back_many(&self.rw_mount.kept())
     }
 
     /// Writes back all pages and times of `files` that are newer than the disk now. Files to which
@@ -40,7 +40,7 @@ impl Writeback<'_> {
     /// # Errors
     /// The first failed write; the other files are written all the same.
     pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
-        let upto = self.writer.advance_stamp();
+        let upto = self.rw_mount.advance_stamp();
         let mut result = Ok(());
         let mut rest = files;
         while !rest.is_empty() {
@@ -109,7 +109,7 @@ impl Writeback<'_> {
         let wanted = writable.pages().wanted(ALL, upto);
         let written =
             wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted));
-        let attributes = Attributes { writer: self.writer, inode, writable };
+        let attributes = Attributes { rw_mount: self.rw_mount, inode, writable };
         match written.and_then(|()| attributes.store_all_times()) {
             // A gone inode has nothing to write, whatever the failure was.
             Err(_) if writable.is_gone() => {}
@@ -120,7 +120,7 @@ impl Writeback<'_> {
         let mut pages = writable.pages();
         let is_clean =
             pages.dirty.is_empty() && pages.in_flight.is_empty() && pages.times.is_empty();
-        let kept = (is_clean || writable.is_gone()).then(|| self.writer.let_go(inode));
+        let kept = (is_clean || writable.is_gone()).then(|| self.rw_mount.let_go(inode));
         // What is left was written since.
         pages.since_ns = self.clock.now_ns();
         drop(pages);

@@ -118,7 +118,7 @@ impl File {
         let how = self.options;
         let direct = options.direct || how.direct;
         let (written, at) = {
-            let _writer = writable.lock_content();
+            let _content = writable.lock_content();
             let at = if options.append || how.append { self.size() } else { offset };
             let room = self.most_bytes().saturating_sub(at);
             let data = &data[..data.len().min(usize::try_from(room).unwrap_or(usize::MAX))];

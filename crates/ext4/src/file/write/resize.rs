@@ -34,7 +34,7 @@ impl File {
     pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         self.check_writable()?;
         let (_, _, writable) = self.to_change()?;
-        let _writer = writable.lock_content();
+        let _content = writable.lock_content();
         if bytes > self.most_bytes() {
             return Err(Error::FileTooBig);
         }
@@ -44,16 +44,16 @@ impl File {
     /// Grows the file to `bytes` by a hole, unless it is as large.
     pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
         let (_, _, writable) = self.to_change()?;
-        let _writer = writable.lock_content();
+        let _content = writable.lock_content();
         if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
     }
 
     /// Changes, in one change, the size and the attributes of `set`.
     fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
         let (mount, inode, writable) = self.to_change()?;
-        let writer = mount.for_writing()?;
-        let attributes = Attributes { writer, inode, writable };
-        let (progress, times) = writer.change(|handle, allocator| {
+        let rw_mount = mount.for_writing()?;
+        let attributes = Attributes { rw_mount, inode, writable };
+        let (progress, times) = rw_mount.change(|handle, allocator| {
             let progress = truncate::set_size(handle, allocator, inode.ino, bytes, STEP_BLOCKS)?;
             renew_times(writable, handle);
             let times = match set {
@@ -131,7 +131,7 @@ impl File {
     pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<(), Error> {
         self.check_writable()?;
         let (_, _, writable) = self.to_change()?;
-        let _writer = writable.lock_content();
+        let _content = writable.lock_content();
         let end = offset.checked_add(bytes).filter(|_| bytes > 0);
         let end = end.ok_or(Error::Invalid("a range of no bytes, or beyond what there can be"))?;
         if end > self.most_bytes() {

@@ -515,7 +515,7 @@ impl PartSent {
         let count = unwritten.len();
         for (number, range) in unwritten.into_iter().enumerate() {
             let is_last = number + 1 == count;
-            let converted = back.writer.change(|handle, allocator| {
+            let converted = back.rw_mount.change(|handle, allocator| {
                 let mut edit = handle.load_inode(inode.ino)?;
                 extents::set_written(handle, allocator, &mut edit, range.clone(), true)?;
                 let size = reaches.filter(|_| is_last).map_or(0, |end| inode.size().min(end));
@@ -559,7 +559,7 @@ impl PartSent {
         }
         drop(all);
         writable.wake();
-        back.writer.fewer_dirty(clean);
+        back.rw_mount.fewer_dirty(clean);
         self.has_ended = true;
     }
 }

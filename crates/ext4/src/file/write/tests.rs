@@ -138,10 +138,10 @@ fn what_is_seen_can_be_made_durable() {
     let root = fs.root().unwrap();
     let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
     fs.sync().unwrap();
-    let writer = fs.mount.for_writing().unwrap();
-    let allocator = &writer.allocator;
+    let rw_mount = fs.mount.for_writing().unwrap();
+    let allocator = &rw_mount.allocator;
     // The thread stops here: it has not yet done what follows the change.
-    let made = writer.journal.change(|handle| {
+    let made = rw_mount.journal.change(|handle| {
         names::create(handle, allocator, root.ino(), b"new", &NEW)?;
         names::link(handle, allocator, old.ino(), root.ino(), b"link")
     });
@@ -153,9 +153,9 @@ fn what_is_seen_can_be_made_durable() {
     }
     let file = fs.open("/link").unwrap();
     assert_eq!(file.metadata().links, 2, "as it is now");
-    assert!(writer.journal.durable() < sequence);
+    assert!(rw_mount.journal.durable() < sequence);
     file.sync_all().unwrap();
-    assert!(writer.journal.durable() >= sequence, "it is committed");
+    assert!(rw_mount.journal.durable() >= sequence, "it is committed");
     drop((file, old, root));
     fs.unmount().unwrap();
 }
@@ -191,15 +191,15 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     let (ino, inode) = (node.ino(), Arc::clone(&node.inode));
     drop(node);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
-    let writer = fs.mount.for_writing().unwrap();
-    writer
+    let rw_mount = fs.mount.for_writing().unwrap();
+    rw_mount
         .journal
         .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
         .unwrap();
     // The state of a deletion at the point where other changes may come in between.
     assert!(inode.writable.as_ref().unwrap().end());
     fs.mount.nodes.remove(&ino);
-    writer.registry().begin_deletion(&inode);
+    rw_mount.registry().begin_deletion(&inode);
     assert_eq!(fs.inode(ino).map(drop), Err(Error::NotFound));
     assert_eq!(fs.losing(ino).map(drop), Err(Error::NotFound));
     fs.mount.delete_orphans().unwrap();
@@ -209,7 +209,7 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     drop(node);
     fs.mount.nodes.remove(&ino);
     assert_eq!(fs.lookup(&root, OsStr::new("next")).unwrap().ino(), ino);
-    writer.registry().end_deletion(&inode);
+    rw_mount.registry().end_deletion(&inode);
     assert_eq!(fs.inode(ino).unwrap().metadata().links, 1);
     drop((inode, root));
     fs.unmount().unwrap();
