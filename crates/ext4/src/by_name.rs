@@ -113,7 +113,7 @@ impl FileSystem {
         if mount.options.background {
             rw_mount.set_background(background::start(mount));
         }
-        if !mount.options.commit_overlap.direct {
+        if !mount.options.commit_overlap.caller_commits {
             let mount = Arc::downgrade(mount);
             rw_mount.set_journal_thread(JournalThread::start(move |upto| {
                 Some(mount.upgrade()?.rw_mount.as_ref()?.commit_whole(upto).is_ok())

@@ -46,16 +46,16 @@ pub struct CommitOverlap {
     /// Prepares the commit block while the log is in flight (`prepare`). Otherwise it is prepared
     /// after the log has completed, and the gap of the commit block is not used.
     pub prepare: bool,
-    /// Lets the thread that wants a commit lead it, unless there is a leader (`direct`). Otherwise
-    /// a thread of the journal leads it.
-    pub direct: bool,
+    /// Lets the thread that wants a commit lead it, unless there is a leader (`direct` in job
+    /// files). Otherwise a thread of the journal leads it.
+    pub caller_commits: bool,
 }
 
 impl CommitOverlap {
     /// All waits are moved.
-    pub const ALL: Self = Self { data: true, prepare: true, direct: true };
+    pub const ALL: Self = Self { data: true, prepare: true, caller_commits: true };
     /// No wait is moved.
-    pub const NONE: Self = Self { data: false, prepare: false, direct: false };
+    pub const NONE: Self = Self { data: false, prepare: false, caller_commits: false };
 }
 
 impl Default for CommitOverlap {

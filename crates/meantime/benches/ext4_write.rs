@@ -242,9 +242,13 @@ impl Rig {
 fn steps(images: &[Vec<u8>; 2], models: &[String], has_cache: bool) -> Result<()> {
     let ways = [
         NONE,
-        ("direct", CommitOverlap { direct: true, ..CommitOverlap::NONE }, false),
-        ("direct, data", CommitOverlap { direct: true, data: true, prepare: false }, false),
-        ("direct, prepare", CommitOverlap { direct: true, prepare: true, data: false }, false),
+        ("direct", CommitOverlap { caller_commits: true, ..CommitOverlap::NONE }, false),
+        ("direct, data", CommitOverlap { caller_commits: true, data: true, prepare: false }, false),
+        (
+            "direct, prepare",
+            CommitOverlap { caller_commits: true, prepare: true, data: false },
+            false,
+        ),
         ALL,
         FAST,
     ];

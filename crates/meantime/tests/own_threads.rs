@@ -36,7 +36,7 @@ fn all_of_ours_block_the_signals_of_the_program() {
     let made = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
     mkfs::make(&device, &MakeOptions::new([7; 32], made)).unwrap();
     let mut options = MountOptions { write: true, background: true, ..MountOptions::default() };
-    options.commit_overlap.direct = false;
+    options.commit_overlap.caller_commits = false;
     let fs = FileSystem::mount(device, &options).unwrap();
     let control = control::serve(&dir.path().join("control")).unwrap();
     let floor = Floor::start(1 << 20, None).unwrap();

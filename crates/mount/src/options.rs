@@ -245,7 +245,7 @@ impl Words {
             "order" => {
                 file_system.commit_overlap = match value {
                     "classic-thread" => CommitOverlap::NONE,
-                    "classic" => CommitOverlap { direct: true, ..CommitOverlap::NONE },
+                    "classic" => CommitOverlap { caller_commits: true, ..CommitOverlap::NONE },
                     "overlapped" => CommitOverlap::ALL,
                     _ => return Err("classic, classic-thread or overlapped".into()),
                 }
@@ -296,7 +296,7 @@ mod tests {
         assert!(!options.nosuid && file_system.access_times == AccessTimes::Relative);
         assert_eq!((options.timeout, options.threads), (Duration::from_millis(500), 3));
         assert_eq!((file_system.cache_bytes, file_system.commit_interval_ms), (16 << 20, 30_000));
-        assert!(file_system.commit_overlap.direct && !file_system.commit_overlap.data);
+        assert!(file_system.commit_overlap.caller_commits && !file_system.commit_overlap.data);
         assert!(file_system.policy.is_some());
     }
 

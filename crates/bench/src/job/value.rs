@@ -85,7 +85,7 @@ pub(super) const COMMIT_OVERLAPS: &str = "all, none, or a list of direct, data a
 pub(super) fn commit_overlap(text: &str) -> Result<CommitOverlap, Why> {
     let waits = chosen(text, &["direct", "data", "prepare"], COMMIT_OVERLAPS)?;
     let has = |wait| waits.contains(&wait);
-    Ok(CommitOverlap { data: has("data"), prepare: has("prepare"), direct: has("direct") })
+    Ok(CommitOverlap { data: has("data"), prepare: has("prepare"), caller_commits: has("direct") })
 }
 
 /// Parses the size of a page cache.

@@ -61,7 +61,9 @@ impl Config {
     /// Whether fast commits are made: they are wanted, there are checksums (without which e2fsck
     /// 1.47.0 gets fast commits wrong), and no journal thread commits.
     pub(crate) fn makes_fast_commits(&self) -> bool {
-        self.fast_commit && self.commit_overlap.direct && !self.features.contains("^metadata_csum")
+        self.fast_commit
+            && self.commit_overlap.caller_commits
+            && !self.features.contains("^metadata_csum")
     }
 
     pub(crate) fn has_orphan_file(&self) -> bool {

@@ -37,7 +37,7 @@ fn config(row: &Row) -> Config {
         commit_overlap: CommitOverlap {
             data: row[3] == 0,
             prepare: row[4] == 0,
-            direct: row[12] == 0,
+            caller_commits: row[12] == 0,
         },
         overlap: [Overlap::ALL, Overlap::NONE][row[5]],
         fast_commit: row[6] == 1,

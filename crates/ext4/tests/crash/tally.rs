@@ -118,7 +118,7 @@ fn labels(config: &Config) -> Vec<String> {
         format!("atomic unit of {}", config.unit_bytes),
         format!("overlap data: {}", yes(config.commit_overlap.data)),
         format!("overlap prepare: {}", yes(config.commit_overlap.prepare)),
-        format!("commits by their leader: {}", yes(config.commit_overlap.direct)),
+        format!("commits by their leader: {}", yes(config.commit_overlap.caller_commits)),
         format!("overlap of reads: {}", yes(config.overlap == meantime_ext4::Overlap::ALL)),
         format!(
             "fast commits: {}",

@@ -236,7 +236,7 @@ fn how_files_are_read() {
         (one("overlap=all").overlap, one("overlap=none").overlap),
         (Overlap::ALL, Overlap::NONE)
     );
-    let waits = CommitOverlap { direct: true, data: true, prepare: false };
+    let waits = CommitOverlap { caller_commits: true, data: true, prepare: false };
     assert_eq!(one("rw=write\ncommit_overlap=data,direct").commit_overlap, waits);
     assert_eq!(one("rw=write\ncommit_overlap=none").commit_overlap, CommitOverlap::NONE);
     assert!(one("rw=write\nfast_commit=1").fast_commit && one("deferrable=1").times_deferrable);

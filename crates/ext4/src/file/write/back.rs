@@ -117,7 +117,7 @@ impl<'a> Writeback<'a> {
             volume: &mount.volume,
             clock: &mount.clock,
             units: mount.units(),
-            commits_beside: mount.options.commit_overlap.direct,
+            commits_beside: mount.options.commit_overlap.caller_commits,
         })
     }
 
