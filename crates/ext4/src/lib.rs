@@ -29,7 +29,7 @@
 //!   io/         context, requests (everything in flight), contexts (their owners), fill (pages of
 //!                 the cache), direct (past it), buffers, source (metadata), flushes, group_commit
 //!   journal/    changes, handle; transaction, ordered (data before a commit), held (freed blocks);
-//!                 state (what threads share), running; lead, commit, committer, log, log_device,
+//!                 state (what threads share), running; lead, commit, committer, log, unbroken,
 //!                 block_writer; pending, checkpoint; fast_commit; recover and mount
 //!   mmp         other hosts
 //!   alloc/      free blocks and inodes

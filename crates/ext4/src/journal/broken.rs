@@ -1,5 +1,5 @@
-//! The log device of tests: it breaks one rule of `docs/ordering.md`, and the tests must notice.
-//! Each function replaces the function of [`log_device`] with the same name.
+//! The [`unbroken`] operations, of which one breaks its rule of `docs/ordering.md`: the tests must
+//! notice. Each function replaces the unbroken function with the same name.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,10 +8,10 @@ use super::block_writer::BlockWriter;
 use super::handle::Handle;
 use super::held::Held;
 use super::log::{Log, LogRun};
-use super::log_device;
-pub(crate) use super::log_device::Before;
 use super::ordered::Ordered;
 use super::sequence::Sequence;
+use super::unbroken;
+pub(crate) use super::unbroken::Before;
 use crate::Error;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
@@ -69,34 +69,34 @@ pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
         Before::Tail => Rule::InPlaceBeforeTail,
         Before::Return => Rule::FlushData,
     };
-    if is_broken(rule) { Ok(()) } else { log_device::flush(io, before) }
+    if is_broken(rule) { Ok(()) } else { unbroken::flush(io, before) }
 }
 
 /// Does not wait for the log writes.
 pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
-    if is_broken(Rule::LogFirst) { Ok(()) } else { log_device::finish_log(writer, io) }
+    if is_broken(Rule::LogFirst) { Ok(()) } else { unbroken::finish_log(writer, io) }
 }
 
 /// Does not wait for the caller's data.
 pub(super) fn finish_data(finish: impl FnOnce()) {
     if !is_broken(Rule::DataFirst) {
-        log_device::finish_data(finish);
+        unbroken::finish_data(finish);
     }
 }
 
 /// Does not wait for the transaction's data.
 pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
-    if is_broken(Rule::DataFirst) { Ok(()) } else { log_device::wait_for_data(ordered, group) }
+    if is_broken(Rule::DataFirst) { Ok(()) } else { unbroken::wait_for_data(ordered, group) }
 }
 
 /// Returns true even if data are in flight.
 pub(super) fn has_data(ordered: &Ordered) -> bool {
-    is_broken(Rule::DataFirst) || log_device::has_data(ordered)
+    is_broken(Rule::DataFirst) || unbroken::has_data(ordered)
 }
 
 /// Leaves out FUA.
 pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
-    log_device::commit_block(lba, buf, volatile && !is_broken(Rule::Fua))
+    unbroken::commit_block(lba, buf, volatile && !is_broken(Rule::Fua))
 }
 
 /// Leaves out FUA.
@@ -107,7 +107,7 @@ pub(super) fn send_fast(
     buf: DmaBuf,
     fua: bool,
 ) -> Result<(), Error> {
-    log_device::send_fast(writer, io, place, buf, fua && !is_broken(Rule::Fua))
+    unbroken::send_fast(writer, io, place, buf, fua && !is_broken(Rule::Fua))
 }
 
 /// Writes no tail.
@@ -121,12 +121,12 @@ pub(super) fn write_tail(
     if is_broken(Rule::TailBeforeReuse) {
         return Ok(());
     }
-    log_device::write_tail(writer, io, format, superblock, fua)
+    unbroken::write_tail(writer, io, format, superblock, fua)
 }
 
 /// Writes a block that revokes nothing.
 pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
-    log_device::revoke(format, to, tid, if is_broken(Rule::Revoke) { &[] } else { blocks });
+    unbroken::revoke(format, to, tid, if is_broken(Rule::Revoke) { &[] } else { blocks });
 }
 
 /// Lets the fast commits continue to count.
@@ -138,30 +138,30 @@ pub(super) fn supersede(
     fua: bool,
 ) -> Result<(), Error> {
     if is_broken(Rule::Supersede) {
-        return log_device::write_tail(writer, io, format, superblock, fua);
+        return unbroken::write_tail(writer, io, format, superblock, fua);
     }
-    log_device::supersede(writer, io, format, [superblock, head], fua)
+    unbroken::supersede(writer, io, format, [superblock, head], fua)
 }
 
 /// Lets the log wrap.
 pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
-    let log = log_device::log(format, runs);
+    let log = unbroken::log(format, runs);
     if is_broken(Rule::Straight) { log.straight(false) } else { log }
 }
 
 /// Does not hold the blocks.
 pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     if !is_broken(Rule::Held) {
-        log_device::hold(held, blocks, sequence);
+        unbroken::hold(held, blocks, sequence);
     }
 }
 
 /// Reports all blocks as reusable.
 pub(crate) fn first_not_reusable(handle: &Handle<'_>, blocks: Range<u64>) -> Option<Range<u64>> {
-    if is_broken(Rule::Trim) { None } else { log_device::first_not_reusable(handle, blocks) }
+    if is_broken(Rule::Trim) { None } else { unbroken::first_not_reusable(handle, blocks) }
 }
 
 /// Returns true even if the extents are not all in the inode.
 pub(crate) fn may_record_blocks(inode: &InodeEdit) -> bool {
-    is_broken(Rule::TreeInInode) || log_device::may_record_blocks(inode)
+    is_broken(Rule::TreeInInode) || unbroken::may_record_blocks(inode)
 }

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 
 use super::block_writer::BlockWriter;
 use super::committer::Committer;
-use super::device::{self, Before};
+use super::ordered_io::{self, Before};
 use super::sequence::Sequence;
 use super::state::Journal;
 use crate::Error;
@@ -67,7 +67,7 @@ impl Journal {
             }
         }
         if self.volatile {
-            device::flush(io, Before::Tail)?;
+            ordered_io::flush(io, Before::Tail)?;
         }
         // There is one checkpoint at a time, so nothing was written in place since the flush
         // began.
@@ -103,7 +103,7 @@ impl Journal {
         };
         committer.format.set_tail(tid, start)?;
         let superblock = committer.superblock_block()?;
-        device::write_tail(writer, io, &committer.format, superblock, self.volatile)?;
+        ordered_io::write_tail(writer, io, &committer.format, superblock, self.volatile)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
         committer.log.release(blocks);
         self.commits.counts.checkpoint();

@@ -4,9 +4,9 @@
 
 use super::committer::InLog;
 use super::counters::JournalCounters;
-use super::device;
 use super::fast_commit::{Fast, Supersede};
 use super::lead::{CommitLeader, CommitTarget, Turn};
+use super::ordered_io;
 use super::sequence::Sequence;
 use super::state::Journal;
 use super::transaction::Transaction;
@@ -243,7 +243,7 @@ impl Journal {
                 Fast::Can { needs_data } => {
                     // Rules 2 and 15: data that the fast commit makes reachable come first.
                     if needs_data {
-                        device::finish_data(|| own.wait(io));
+                        ordered_io::finish_data(|| own.wait(io));
                     }
                     // Rule 3: the fast commit flushes what came before it, and is forced. If it
                     // makes no data reachable, `finish_fast` flushes after it instead.
@@ -280,7 +280,7 @@ impl Journal {
                     // Rule 2: this thread's data precede the commit block, and no other thread
                     // completes what this context has sent. `finish` waits for the log, rule 1,
                     // and for other threads' data; flushes, rule 3; and writes the commit block.
-                    device::finish_data(|| own.wait(io));
+                    ordered_io::finish_data(|| own.wait(io));
                     leader.finish(commit, io, || own.finish_pages())?;
                 }
                 Begun::NoRoom => {

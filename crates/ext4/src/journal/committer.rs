@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::block_writer::BlockWriter;
-use super::device::{self, Before};
 use super::fast_area::FastArea;
 use super::handle::time_now;
 use super::log::{Log, LogLayout, Logged};
+use super::ordered_io::{self, Before};
 use super::transaction::Transaction;
 use crate::Error;
 use crate::io::{IoContext, commit_set};
@@ -138,7 +138,7 @@ impl Committer {
                     self.piece(io, self.log.behind(at, done as u32), head - done)?;
                 for to in buf.chunks_exact_mut(bytes) {
                     match (done < revokes).then(|| revoked.next()).flatten() {
-                        Some(some) => device::revoke(&self.format, to, self.tid, some),
+                        Some(some) => ordered_io::revoke(&self.format, to, self.tid, some),
                         None => self.format.descriptor(to, self.tid, &self.copies),
                     }
                     done += 1;
@@ -183,7 +183,7 @@ impl Committer {
             self.commit_block = Some(buf);
             return Err(error);
         }
-        let request = device::commit_block(lba, buf, volatile);
+        let request = ordered_io::commit_block(lba, buf, volatile);
         if let Err((rejected, ())) = io.submit(commit_set, request, ()) {
             self.commit_block = rejected.request.buf;
             return Err(RequestError::from(rejected.error).into());
@@ -229,11 +229,11 @@ impl Committer {
         gap: impl FnOnce(),
     ) -> Result<u32, Error> {
         // Rule 1: after this no log write is in flight, whether or not one failed.
-        let logged = device::finish_log(&mut self.log_writer, io);
+        let logged = ordered_io::finish_log(&mut self.log_writer, io);
         let written = sent.blocks?;
         logged?;
         // Rule 2.
-        device::wait_for_data(&transaction.ordered, &io.group)?;
+        ordered_io::wait_for_data(&transaction.ordered, &io.group)?;
         if written == 0 {
             // The transaction had data only, and no log block leads to them.
             if volatile && transaction.ordered.is_unflushed() {
@@ -247,7 +247,7 @@ impl Committer {
         };
         // Rule 3.
         if volatile {
-            device::flush(io, Before::Commit)?;
+            ordered_io::flush(io, Before::Commit)?;
         }
         let at = self.log.behind(self.log.head(), written);
         self.write_commit(io, at, buf, volatile, has_gap.then_some(gap))?;

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::committer::Committer;
-use super::device::{self, Before};
 use super::fast::Unrecorded;
 use super::lead::{CommitLeader, CommitTarget};
+use super::ordered_io::{self, Before};
 use super::sequence::Sequence;
 use super::state::Journal;
 use crate::Error;
@@ -108,7 +108,7 @@ impl CommitLeader<'_> {
         let encoded = journal.encode(self, target.upto)?;
         let ordered = encoded.reaches_blocks;
         let flushed = match journal.volatile && ordered {
-            true => device::flush(io, Before::Commit),
+            true => ordered_io::flush(io, Before::Commit),
             false => Ok(()),
         };
         let sent =
@@ -175,7 +175,7 @@ impl Journal {
         let running = &mut open.running;
         // An owner of its data in flight may be waiting for the lead, so do not wait here. A closed
         // transaction gets no more data, and its commit waits for these.
-        if running.sequence > upto || !device::has_data(&running.ordered) {
+        if running.sequence > upto || !ordered_io::has_data(&running.ordered) {
             return None;
         }
         let (at, first) = area.at(committer.tid);
@@ -270,7 +270,7 @@ impl Committer {
         // Until the feature is set again, a reader takes the blocks of fast commits for a part of
         // the log, so nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
-        device::supersede(&mut self.log_writer, io, &mut self.format, [superblock, head], fua)?;
+        ordered_io::supersede(&mut self.log_writer, io, &mut self.format, [superblock, head], fua)?;
         area.restart();
         Ok(())
     }
@@ -289,7 +289,7 @@ impl Committer {
             let (some, others) = rest.split_at(count * block_bytes);
             let mut buf = self.log_writer.buffer(io, count)?;
             buf[..some.len()].copy_from_slice(some);
-            device::send_fast(&mut self.log_writer, io, place, buf, fua)?;
+            ordered_io::send_fast(&mut self.log_writer, io, place, buf, fua)?;
             (rest, at) = (others, at + count as u32);
         }
         Ok(())

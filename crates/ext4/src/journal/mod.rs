@@ -24,8 +24,8 @@
 //!   fast_commit   describes changes (fast) behind the log (fast_area) instead
 //!   pending       what is committed and not in place
 //!   checkpoint    writes it in place, and moves the tail
-//!   log_device    each of these operations that has a switch (broken): here `device`, elsewhere
-//!                 `journal::flush` and the like
+//!   unbroken      each of these operations that has a switch (broken): here `ordered_io`,
+//!                 elsewhere `journal::flush` and the like
 //!   failure       what is noted of a failure
 //!   mount         begins and ends; recover
 //! ```
@@ -52,7 +52,6 @@ mod handle;
 mod held;
 mod lead;
 mod log;
-mod log_device;
 mod mount;
 mod ordered;
 mod orphans;
@@ -66,26 +65,27 @@ mod state;
 pub(crate) mod tests;
 mod thread;
 mod transaction;
+mod unbroken;
 
 pub use crate::io::{Blocks, NewerBlocks};
 pub(crate) use block_writer::BlockWriter;
 #[cfg(feature = "broken-rules")]
-use broken as device;
+use broken as ordered_io;
 #[cfg(feature = "broken-rules")]
 pub use broken::{Rule, break_rule};
 pub use changes::{Changed, Changes};
 pub(crate) use commit::OwnData;
 pub use committer::log_piece_blocks;
 pub use counters::JournalCounters;
-pub(crate) use device::{Before, first_not_reusable, flush, may_record_blocks};
 pub use handle::Handle;
 pub(crate) use handle::time_now;
 pub use held::Held;
-#[cfg(not(feature = "broken-rules"))]
-use log_device as device;
 pub(crate) use mount::{Recovery, check};
 pub use ordered::OrderedToken;
+pub(crate) use ordered_io::{Before, first_not_reusable, flush, may_record_blocks};
 pub use orphans::{OrphanPlace, Orphans};
 pub use sequence::Sequence;
 pub use state::{Journal, Observe};
 pub(crate) use thread::JournalThread;
+#[cfg(not(feature = "broken-rules"))]
+use unbroken as ordered_io;

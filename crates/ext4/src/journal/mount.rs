@@ -9,11 +9,11 @@ use super::block_writer::BlockWriter;
 use super::changes::Changes;
 use super::commits::Commits;
 use super::committer::Committer;
-use super::device;
 use super::fast_area::FastArea;
 use super::handle::time_now;
 use super::held::Held;
 use super::log::LogRun;
+use super::ordered_io;
 use super::orphans::Orphans;
 use super::pending::Pending;
 use super::recover::{Beginner, Overlaid, Replacement};
@@ -282,7 +282,7 @@ impl Recovery {
         };
         format.set_tail(last, 0)?;
         format.convert(converted.0, converted.1, fast)?;
-        let log = device::log(&format, runs);
+        let log = ordered_io::log(&format, runs);
         if log.len() < LOG_BLOCKS_LEAST {
             return Err(refused(
                 "writing with so small a journal",

@@ -1,8 +1,8 @@
 //! How changes are added to the running transaction.
 
-use super::device;
 use super::handle::{Handle, time_now};
 use super::ordered::OrderedToken;
+use super::ordered_io;
 use super::sequence::Sequence;
 use super::state::Journal;
 use crate::Error;
@@ -102,7 +102,7 @@ impl Journal {
             observer.map(|observer| observer.visible(&changes))
         }));
         for freed in &changes.freed {
-            device::hold(&self.held, freed.clone(), sequence);
+            ordered_io::hold(&self.held, freed.clone(), sequence);
         }
         self.orphans.completed(&changes.orphans);
         if let Some(observer) = observer {

@@ -1,6 +1,5 @@
-//! The log device: the operations of the journal whose order or content a rule of
-//! `docs/ordering.md` governs, and in which a test can break the rule. Each function keeps one
-//! rule, which its comment names.
+//! The operations of the journal whose order or content a rule of `docs/ordering.md` governs, and
+//! in which a test can break the rule. Each function keeps one rule, which its comment names.
 //!
 //! The rest of the journal knows no broken rules. Tests replace these functions by those of
 //! `broken.rs`, which break one rule at a time (feature `broken-rules`).
