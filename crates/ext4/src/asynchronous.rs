@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 
-use super::cache::{Claim, LookUp, PAGE, PAGE_BYTES, PageCache};
+use super::cache::{FillDuty, LookUp, PAGE, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
@@ -67,8 +67,9 @@ pub struct AsyncFileSystem<S: Sharing = Local> {
 
 /// A file open for reading by futures.
 ///
-/// Dropping a future gives up its requests and page claims. A future that was polled and is kept
-/// without being polled blocks other tasks that need the pages it claimed: poll it, or drop it.
+/// Dropping a future gives up its requests and its pages to fill. A future that was polled and is
+/// kept without being polled blocks other tasks that need the pages it claimed: poll it, or drop
+/// it.
 ///
 /// Read-ahead uses the mount's own channels. On a mount for writing, data that change during the
 /// read are read again.
@@ -149,7 +150,7 @@ impl<S: Sharing> AsyncFileSystem<S> {
     }
 }
 
-/// A request's tag, which gives up the claims of its pages when it is dropped.
+/// A request's tag, which gives up the duties for its pages when it is dropped.
 struct Filling<'a> {
     cache: &'a PageCache,
     fill: Option<Fill>,
@@ -165,16 +166,16 @@ impl Drop for Filling<'_> {
     }
 }
 
-/// A claim, which is given up when it is dropped.
+/// A duty, which is given up when it is dropped.
 struct Claimed<'a> {
     cache: &'a PageCache,
-    claim: Option<Claim>,
+    duty: Option<FillDuty>,
 }
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take() {
-            self.cache.abandon(claim);
+        if let Some(duty) = self.duty.take() {
+            self.cache.abandon(duty);
         }
     }
 }
@@ -445,10 +446,10 @@ impl<S: Sharing> AsyncFile<S> {
         let cache = self.mount().contexts.cache();
         loop {
             let mut memory = self.memory();
-            let (stretch, request) = match read.step(memory.claims()) {
+            let (stretch, request) = match read.step(memory.duties()) {
                 Step::Send(stretch) => (stretch, memory.request(cache, stretch, read.policy)),
-                Step::Gather(index, claim) => {
-                    begun.gathered.push((index, Claimed { cache, claim: Some(claim) }));
+                Step::Gather(index, duty) => {
+                    begun.gathered.push((index, Claimed { cache, duty: Some(duty) }));
                     continue;
                 }
                 Step::Private(index) => {
@@ -529,14 +530,14 @@ impl<S: Sharing> AsyncFile<S> {
         read.target.put(at, &content[within..within + len]);
         read.mount.counts.add(Count::Misses, 1);
         let mut is_there = false;
-        // If there is no free page, dropping the claim gives it up.
+        // If there is no free page, dropping the duty gives it up.
         let page = self.memory().page(read.cache);
         if let Some(mut page) = page
-            && let Some(claim) = claimed.claim.take()
+            && let Some(duty) = claimed.duty.take()
         {
             page.set_len(PAGE_BYTES);
             page.copy_from_slice(&content);
-            match read.cache.publish(claim, page) {
+            match read.cache.publish(duty, page) {
                 Ok(_) => is_there = true,
                 Err(page) => read.cache.give_pages([page]),
             }

@@ -105,12 +105,13 @@ pub enum LookUp {
 /// and its readers read past the cache.
 #[must_use = "others wait for the page"]
 #[derive(Debug)]
-pub struct Claim(At);
+pub struct FillDuty(At);
 
 // A request carries it beside a page.
-const _: () = assert!(size_of::<Claim>() == 8 && size_of::<DmaBuf>() + size_of::<Claim>() <= 48);
+const _: () =
+    assert!(size_of::<FillDuty>() == 8 && size_of::<DmaBuf>() + size_of::<FillDuty>() <= 48);
 
-impl Claim {
+impl FillDuty {
     fn redeem(self) -> At {
         let at = self.0;
         std::mem::forget(self);
@@ -118,7 +119,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for FillDuty {
     fn drop(&mut self) {
         tracing::error!(
             slot = self.0.slot,
@@ -131,7 +132,7 @@ impl Drop for Claim {
 #[derive(Debug)]
 pub enum Claiming {
     /// The caller has to read the page.
-    Claimed(Claim),
+    Claimed(FillDuty),
     /// The page is ready now.
     Hit(Hit),
     /// Another reader is reading it.
@@ -263,14 +264,14 @@ impl PageCache {
         self.claim_in(&mut slots, file, index)
     }
 
-    /// Claims pages of `file` from `first` on, at most `most` of them, and adds the claims to
-    /// `claims`. Stops at the first page that is not absent. Returns the number of claims.
-    pub fn claim_run(&self, file: u64, first: u64, most: usize, claims: &mut Vec<Claim>) -> usize {
+    /// Claims pages of `file` from `first` on, at most `most` of them, and adds their duties to
+    /// `into`. Stops at the first page that is not absent. Returns their number.
+    pub fn claim_run(&self, file: u64, first: u64, most: usize, into: &mut Vec<FillDuty>) -> usize {
         let mut slots = lock(&self.slots);
         for count in 0..most {
             let index = first.checked_add(count as u64);
             match index.map(|index| self.claim_in(&mut slots, file, index)) {
-                Some(Claiming::Claimed(claim)) => claims.push(claim),
+                Some(Claiming::Claimed(duty)) => into.push(duty),
                 _ => return count,
             }
         }
@@ -280,7 +281,7 @@ impl PageCache {
     fn claim_in(&self, slots: &mut Vec<u32>, file: u64, index: u64) -> Claiming {
         let Some(slot) = slots.pop() else { return Claiming::Full };
         match self.table.claim(slot, file, index) {
-            Ok(at) => Claiming::Claimed(Claim(at)),
+            Ok(at) => Claiming::Claimed(FillDuty(at)),
             Err(found) => {
                 slots.push(slot);
                 match found {
@@ -298,8 +299,8 @@ impl PageCache {
     /// # Errors
     /// Returns the page if it does not enter the cache, because it was invalidated meanwhile or
     /// does not come from this cache's heap. Its reader may use it.
-    pub fn publish(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
-        let at = claim.redeem();
+    pub fn publish(&self, duty: FillDuty, page: DmaBuf) -> Result<Hit, DmaBuf> {
+        let at = duty.redeem();
         self.published(at, self.table.publish(at, page))
     }
 
@@ -332,8 +333,8 @@ impl PageCache {
     }
 
     /// Abandons a page that could not be read: its waiters are woken, and may claim it.
-    pub fn abandon(&self, claim: Claim) {
-        let at = claim.redeem();
+    pub fn abandon(&self, duty: FillDuty) {
+        let at = duty.redeem();
         self.table.abandon(at);
         lock(&self.slots).push(at.slot);
     }

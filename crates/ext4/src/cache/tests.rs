@@ -23,16 +23,16 @@ fn page(cache: &PageCache, fill: u8) -> DmaBuf {
     page
 }
 
-fn claim(cache: &PageCache, file: u64, index: u64) -> Claim {
+fn claim(cache: &PageCache, file: u64, index: u64) -> FillDuty {
     match cache.claim(file, index) {
-        Claiming::Claimed(claim) => claim,
+        Claiming::Claimed(duty) => duty,
         other => panic!("{other:?}"),
     }
 }
 
 fn fill(cache: &PageCache, file: u64, index: u64, value: u8) -> Hit {
-    let claim = claim(cache, file, index);
-    cache.publish(claim, page(cache, value)).unwrap()
+    let duty = claim(cache, file, index);
+    cache.publish(duty, page(cache, value)).unwrap()
 }
 
 fn value(cache: &PageCache, file: u64, index: u64) -> Option<u8> {
@@ -58,7 +58,7 @@ fn what_is_published_is_found() {
     );
     let mut part = [0; 100];
     assert!(cache.copy(hit, 3996, &mut part) && part == [7; 100]);
-    assert!(std::mem::size_of::<Claim>() <= 32);
+    assert!(std::mem::size_of::<FillDuty>() <= 32);
 }
 
 #[test]
@@ -76,11 +76,11 @@ fn what_is_abandoned_can_be_claimed_again() {
 fn a_run_is_claimed_up_to_what_is_there() {
     let cache = cache(1 << 20);
     fill(&cache, 5, 13, 1);
-    let mut claims = Vec::new();
-    assert_eq!(cache.claim_run(5, 8, 64, &mut claims), 5);
-    assert_eq!(cache.claim_run(5, 8, 64, &mut claims), 0);
-    assert_eq!(cache.claim_run(5, u64::MAX, 64, &mut claims), 1, "no index beyond the last");
-    claims.into_iter().for_each(|claim| cache.abandon(claim));
+    let mut duties = Vec::new();
+    assert_eq!(cache.claim_run(5, 8, 64, &mut duties), 5);
+    assert_eq!(cache.claim_run(5, 8, 64, &mut duties), 0);
+    assert_eq!(cache.claim_run(5, u64::MAX, 64, &mut duties), 1, "no index beyond the last");
+    duties.into_iter().for_each(|duty| cache.abandon(duty));
     assert_eq!(cache.look_up(5, 8), LookUp::Absent);
 }
 
@@ -149,11 +149,11 @@ fn pages_that_are_all_in_use_are_not_waited_for() {
     pages.clear();
     cache.lose_pages(156);
     assert_eq!(cache.take_pages(1_000, &mut pages), 256, "made anew");
-    let mut claims = Vec::new();
+    let mut duties = Vec::new();
     let slots = cache.table.slots() as usize;
-    assert_eq!(cache.claim_run(1, 0, slots + 10, &mut claims), slots);
+    assert_eq!(cache.claim_run(1, 0, slots + 10, &mut duties), slots);
     assert!(matches!(cache.claim(2, 0), Claiming::Full));
-    claims.into_iter().for_each(|claim| cache.abandon(claim));
+    duties.into_iter().for_each(|duty| cache.abandon(duty));
 }
 
 #[test]
@@ -244,17 +244,17 @@ fn no_page_is_stale_or_torn() {
                         if let Some(value) = value(cache, file, index) {
                             assert_eq!(value, expected(file, index), "{file} {index}");
                             hits.fetch_add(1, Ordering::Relaxed);
-                        } else if let Claiming::Claimed(claim) = cache.claim(file, index) {
+                        } else if let Claiming::Claimed(duty) = cache.claim(file, index) {
                             let mut pages = Vec::new();
                             cache.take_pages(1, &mut pages);
                             match pages.pop() {
                                 Some(mut page) => {
                                     page.fill(expected(file, index));
-                                    if let Err(page) = cache.publish(claim, page) {
+                                    if let Err(page) = cache.publish(duty, page) {
                                         cache.give_pages([page]);
                                     }
                                 }
-                                None => cache.abandon(claim),
+                                None => cache.abandon(duty),
                             }
                         }
                     }
@@ -287,7 +287,7 @@ fn no_page_is_stale_or_torn() {
 #[derive(Debug, Clone)]
 enum Step {
     Fill(u64, u64, u8),
-    Claim(u64, u64),
+    FillDuty(u64, u64),
     End(usize, bool),
     Invalidate(u64, u64, u64),
     Maintain(usize),
@@ -297,7 +297,7 @@ fn step() -> impl Strategy<Value = Step> {
     let (file, index) = (0..3u64, 0..20u64);
     prop_oneof![
         4 => (file.clone(), index.clone(), any::<u8>()).prop_map(|(file, index, value)| Step::Fill(file, index, value)),
-        2 => (file.clone(), index.clone()).prop_map(|(file, index)| Step::Claim(file, index)),
+        2 => (file.clone(), index.clone()).prop_map(|(file, index)| Step::FillDuty(file, index)),
         2 => (any::<usize>(), any::<bool>()).prop_map(|(which, well)| Step::End(which, well)),
         1 => (file, index, 0..8u64).prop_map(|(file, first, count)| Step::Invalidate(file, first, first + count)),
         1 => (0..300usize).prop_map(Step::Maintain),
@@ -310,14 +310,14 @@ proptest! {
     fn agrees_with_a_model(steps in prop::collection::vec(step(), 1..200)) {
         let cache = cache(1 << 20);
         let mut there: HashMap<(u64, u64), u8> = HashMap::new();
-        let mut under_way: Vec<(u64, u64, bool, Claim)> = Vec::new();
+        let mut under_way: Vec<(u64, u64, bool, FillDuty)> = Vec::new();
         let mut next = 0u8;
         for step in steps {
             match step {
                 Step::Fill(file, index, fill) => match cache.claim(file, index) {
-                    Claiming::Claimed(claim) => {
+                    Claiming::Claimed(duty) => {
                         let page = page(&cache, fill);
-                        prop_assert!(cache.publish(claim, page).is_ok());
+                        prop_assert!(cache.publish(duty, page).is_ok());
                         there.insert((file, index), fill);
                     }
                     Claiming::Hit(_) => prop_assert!(there.contains_key(&(file, index))),
@@ -326,19 +326,19 @@ proptest! {
                     }
                     Claiming::Full => prop_assert!(false, "there are slots"),
                 },
-                Step::Claim(file, index) => {
-                    if let Claiming::Claimed(claim) = cache.claim(file, index) {
+                Step::FillDuty(file, index) => {
+                    if let Claiming::Claimed(duty) = cache.claim(file, index) {
                         there.remove(&(file, index));
-                        under_way.push((file, index, true, claim));
+                        under_way.push((file, index, true, duty));
                     }
                 }
                 Step::End(which, well) if !under_way.is_empty() => {
-                    let (file, index, wanted, claim) = under_way.swap_remove(which % under_way.len());
+                    let (file, index, wanted, duty) = under_way.swap_remove(which % under_way.len());
                     next = next.wrapping_add(1);
                     if !well {
-                        cache.abandon(claim);
+                        cache.abandon(duty);
                     } else {
-                        let published = cache.publish(claim, page(&cache, next));
+                        let published = cache.publish(duty, page(&cache, next));
                         prop_assert_eq!(published.is_ok(), wanted);
                         if let Err(page) = published {
                             cache.give_pages([page]);
@@ -370,7 +370,7 @@ proptest! {
                 }
             }
         }
-        under_way.into_iter().for_each(|(_, _, _, claim)| cache.abandon(claim));
+        under_way.into_iter().for_each(|(_, _, _, duty)| cache.abandon(duty));
         (0..3).for_each(|file| cache.invalidate(file, 0..u64::MAX));
         prop_assert_eq!(lock(&cache.slots).len(), cache.table.slots() as usize);
         prop_assert_eq!(cache.counters().free_pages, cache.counters().pages);

@@ -1,7 +1,7 @@
 //! The cache for writers. Writers and writeback keep a list of a file's pages under a lock of the
 //! file; under that lock a page becomes dirty, and its writeback begins.
 
-use super::{Claim, Filling, Hit, LookUp, PageCache};
+use super::{FillDuty, Filling, Hit, LookUp, PageCache};
 use meantime_hw::DmaBuf;
 
 /// The result of a write to a page.
@@ -61,8 +61,8 @@ impl PageCache {
     /// # Errors
     /// Returns the page if it does not enter the cache. It is then the only copy of the data to be
     /// written.
-    pub fn publish_dirty(&self, claim: Claim, page: DmaBuf) -> Result<Hit, DmaBuf> {
-        let at = claim.redeem();
+    pub fn publish_dirty(&self, duty: FillDuty, page: DmaBuf) -> Result<Hit, DmaBuf> {
+        let at = duty.redeem();
         self.published(at, self.table.publish_dirty(at, page))
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::cache::{Claim, PAGE_BYTES, PageCache};
+use crate::cache::{FillDuty, PAGE_BYTES, PageCache};
 use crate::error::Error;
 use meantime_block::{Done, IoError, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
@@ -32,23 +32,23 @@ pub(crate) struct FillMemory {
     pages: Vec<DmaBuf>,
     pool_pages: usize,
     /// Claims without a request yet.
-    claims: Vec<Claim>,
+    duties: Vec<FillDuty>,
     /// Pages in the cache, to be copied while the device works.
     hits: Vec<u64>,
     /// Empty lists for reuse.
     page_lists: Vec<DmaPages>,
-    claim_lists: Vec<Vec<Claim>>,
+    duty_lists: Vec<Vec<FillDuty>>,
 }
 
-/// The claims of a request's pages.
-enum Claims {
-    One(Claim),
-    Many(Vec<Claim>),
+/// The duties of a request's pages.
+enum FillDuties {
+    One(FillDuty),
+    Many(Vec<FillDuty>),
 }
 
 /// The tag of a request for pages of a file, from page `first` on.
 pub(crate) struct Fill {
-    claims: Claims,
+    duties: FillDuties,
     pub(super) file: u64,
     pub(crate) first: u64,
     /// Bytes asked for: less than whole pages at the end of the file.
@@ -58,23 +58,23 @@ pub(crate) struct Fill {
 impl Fill {
     /// Returns its pages.
     pub(crate) fn pages(&self) -> Range<u64> {
-        let count = match &self.claims {
-            Claims::One(_) => 1,
-            Claims::Many(claims) => claims.len(),
+        let count = match &self.duties {
+            FillDuties::One(_) => 1,
+            FillDuties::Many(duties) => duties.len(),
         };
         self.first..self.first + count as u64
     }
 
-    /// Abandons its claims.
+    /// Abandons its duties.
     pub(crate) fn abandon(self, cache: &PageCache) {
-        match self.claims {
-            Claims::One(claim) => cache.abandon(claim),
-            Claims::Many(claims) => claims.into_iter().for_each(|claim| cache.abandon(claim)),
+        match self.duties {
+            FillDuties::One(duty) => cache.abandon(duty),
+            FillDuties::Many(duties) => duties.into_iter().for_each(|duty| cache.abandon(duty)),
         }
     }
 }
 
-/// Why a request was not sent. Its claims were abandoned.
+/// Why a request was not sent. Its duties were abandoned.
 #[derive(Debug)]
 pub(crate) enum NotSent {
     /// The queue is full, and nothing is waited for. This is always so for read-ahead.
@@ -104,10 +104,10 @@ impl FillMemory {
             block_bytes,
             pages: Vec::with_capacity(pool_pages),
             pool_pages,
-            claims: Vec::new(),
+            duties: Vec::new(),
             hits: Vec::new(),
             page_lists: Vec::new(),
-            claim_lists: Vec::new(),
+            duty_lists: Vec::new(),
         }
     }
 
@@ -159,17 +159,17 @@ impl FillMemory {
         }
     }
 
-    fn keep_claim_list(&mut self, claims: Vec<Claim>) {
-        debug_assert!(claims.is_empty());
-        if self.claim_lists.len() < AHEAD_REQUESTS {
-            self.claim_lists.push(claims);
+    fn keep_duty_list(&mut self, duties: Vec<FillDuty>) {
+        debug_assert!(duties.is_empty());
+        if self.duty_lists.len() < AHEAD_REQUESTS {
+            self.duty_lists.push(duties);
         }
     }
 
-    /// Abandons the claims that have no request.
+    /// Abandons the duties that have no request.
     #[cold]
-    fn abandon_claims(&mut self, cache: &PageCache) {
-        self.claims.drain(..).for_each(|claim| cache.abandon(claim));
+    fn abandon_duties(&mut self, cache: &PageCache) {
+        self.duties.drain(..).for_each(|duty| cache.abandon(duty));
     }
 
     /// Returns an empty list for pages to be copied while the device works;
@@ -187,12 +187,12 @@ impl FillMemory {
     /// Returns the empty list that pages are claimed into before a [request](Self::request) is
     /// made.
     #[inline]
-    pub(crate) fn claims(&mut self) -> &mut Vec<Claim> {
-        debug_assert!(self.claims.is_empty());
-        &mut self.claims
+    pub(crate) fn duties(&mut self) -> &mut Vec<FillDuty> {
+        debug_assert!(self.duties.is_empty());
+        &mut self.duties
     }
 
-    /// Makes the request for the [claimed](Self::claims) pages, which are those of `stretch`.
+    /// Makes the request for the [claimed](Self::duties) pages, which are those of `stretch`.
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -206,21 +206,21 @@ impl FillMemory {
         let buf = match self.buffer(cache, whole) {
             Ok(buf) => buf,
             Err(error) => {
-                self.abandon_claims(cache);
+                self.abandon_duties(cache);
                 return Err(error);
             }
         };
         let mut request = Request::read(place / block_bytes, buf);
         request.policy = policy;
-        let claims = match self.claims.len() {
-            1 => self.claims.pop().map(Claims::One),
+        let duties = match self.duties.len() {
+            1 => self.duties.pop().map(FillDuties::One),
             _ => None,
         };
-        let claims = claims.unwrap_or_else(|| {
-            let empty = self.claim_lists.pop().unwrap_or_default();
-            Claims::Many(std::mem::replace(&mut self.claims, empty))
+        let duties = duties.unwrap_or_else(|| {
+            let empty = self.duty_lists.pop().unwrap_or_default();
+            FillDuties::Many(std::mem::replace(&mut self.duties, empty))
         });
-        Ok((request, Fill { claims, file, first, bytes }))
+        Ok((request, Fill { duties, file, first, bytes }))
     }
 
     /// Abandons `fill`, whose request was rejected, and takes its pages back.
@@ -241,10 +241,10 @@ impl FillMemory {
         }
     }
 
-    /// Returns a buffer of one page per claim, for `bytes` bytes.
+    /// Returns a buffer of one page per duty, for `bytes` bytes.
     #[inline]
     fn buffer(&mut self, cache: &PageCache, bytes: usize) -> Result<DmaBuf, NotSent> {
-        let count = self.claims.len();
+        let count = self.duties.len();
         if count == 1 {
             let mut page = self.page(cache).ok_or(NotSent::NoPage)?;
             page.set_len(bytes);
@@ -285,46 +285,46 @@ impl FillMemory {
         fill: Fill,
         mut seen: impl FnMut(u64, &[u8]),
     ) -> Result<bool, Error> {
-        let Fill { claims, first, bytes, .. } = fill;
+        let Fill { duties, first, bytes, .. } = fill;
         let mut is_there = true;
         let buf = match (done.result, done.buf) {
             (Ok(()), Some(buf)) => buf,
-            (result, buf) => return Err(self.failed(cache, result, buf, claims)),
+            (result, buf) => return Err(self.failed(cache, result, buf, duties)),
         };
-        match (DmaPages::from_buf(buf), claims) {
-            (Err(mut page), Claims::One(claim)) => {
+        match (DmaPages::from_buf(buf), duties) {
+            (Err(mut page), FillDuties::One(duty)) => {
                 page.set_len(PAGE_BYTES);
                 if bytes < PAGE_BYTES {
                     page[bytes..].fill(0);
                 }
                 seen(first, &page);
-                if let Err(page) = cache.publish(claim, page) {
+                if let Err(page) = cache.publish(duty, page) {
                     is_there = false;
                     self.keep_page(cache, page);
                 }
             }
-            (Ok(mut list), Claims::Many(mut claims)) => {
+            (Ok(mut list), FillDuties::Many(mut duties)) => {
                 let short = bytes % PAGE_BYTES;
                 if short > 0
                     && let Some(last) = list.pages_mut().last()
                 {
                     last[short..].fill(0);
                 }
-                for ((index, page), claim) in (first..).zip(list.drain()).zip(claims.drain(..)) {
+                for ((index, page), duty) in (first..).zip(list.drain()).zip(duties.drain(..)) {
                     seen(index, &page);
-                    if let Err(page) = cache.publish(claim, page) {
+                    if let Err(page) = cache.publish(duty, page) {
                         is_there = false;
                         cache.give_pages([page]);
                     }
                 }
                 self.keep_list(list);
-                self.keep_claim_list(claims);
+                self.keep_duty_list(duties);
             }
             // A request comes back as it was sent.
-            (Ok(list), claims) => {
-                return Err(self.failed(cache, Ok(()), Some(list.into_buf()), claims));
+            (Ok(list), duties) => {
+                return Err(self.failed(cache, Ok(()), Some(list.into_buf()), duties));
             }
-            (Err(page), claims) => return Err(self.failed(cache, Ok(()), Some(page), claims)),
+            (Err(page), duties) => return Err(self.failed(cache, Ok(()), Some(page), duties)),
         }
         Ok(is_there)
     }
@@ -336,17 +336,17 @@ impl FillMemory {
         cache: &PageCache,
         result: Result<(), IoError>,
         buf: Option<DmaBuf>,
-        claims: Claims,
+        duties: FillDuties,
     ) -> Error {
-        let claims = match claims {
-            Claims::One(claim) => vec![claim],
-            Claims::Many(claims) => claims,
+        let duties = match duties {
+            FillDuties::One(duty) => vec![duty],
+            FillDuties::Many(duties) => duties,
         };
         match buf {
             Some(buf) => self.recycle(cache, buf),
-            None => cache.lose_pages(claims.len()),
+            None => cache.lose_pages(duties.len()),
         }
-        claims.into_iter().for_each(|claim| cache.abandon(claim));
+        duties.into_iter().for_each(|duty| cache.abandon(duty));
         result.map_or_else(Error::from_io, |()| RequestError::Quarantined.into())
     }
 }

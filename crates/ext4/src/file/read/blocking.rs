@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::cached::{CachedRead, Part, Step, part};
-use crate::cache::{Claim, LookUp, PAGE, PAGE_BYTES};
+use crate::cache::{FillDuty, LookUp, PAGE, PAGE_BYTES};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
@@ -94,7 +94,7 @@ impl File {
 impl CachedRead<'_, '_, '_> {
     /// Reads `pages`, whose number is bounded.
     fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
-        // No other reader waits for this read while it waits, because it has no claim and its
+        // No other reader waits for this read while it waits, because it has no duty and its
         // context is free.
         for index in self.through_context(pages)? {
             if self.stale.is_some_and(|stale| stale <= index) {
@@ -119,11 +119,11 @@ impl CachedRead<'_, '_, '_> {
         loop {
             // This sends as many requests as there is room for.
             while io.in_flight().reads.len() < WINDOW {
-                match self.step(io.fills.claims()) {
+                match self.step(io.fills.duties()) {
                     Step::Send(stretch) if self.send(io, stretch) => {}
                     // A completed request leaves a page that can be evicted.
                     Step::Send(_) => break,
-                    Step::Gather(index, claim) => self.gather(io, index, claim),
+                    Step::Gather(index, duty) => self.gather(io, index, duty),
                     Step::Private(index) => self.read_private(io, index),
                     Step::End => break,
                 }
@@ -215,10 +215,10 @@ impl CachedRead<'_, '_, '_> {
     }
 
     /// Assembles page `index` from its pieces.
-    fn gather(&mut self, io: &mut IoContext, index: u64, claim: Claim) {
+    fn gather(&mut self, io: &mut IoContext, index: u64, duty: FillDuty) {
         let counts = &self.mount.counts;
         let Some(mut page) = io.fills.page(self.cache) else {
-            self.cache.abandon(claim);
+            self.cache.abandon(duty);
             return self.read_private(io, index);
         };
         page.set_len(PAGE_BYTES);
@@ -226,7 +226,7 @@ impl CachedRead<'_, '_, '_> {
         let bytes = (stop - index * PAGE) as usize;
         let pieces = self.finder.pieces(index * PAGE..stop);
         if let Err(error) = io.fill(&mut page[..bytes], pieces, self.policy) {
-            self.cache.abandon(claim);
+            self.cache.abandon(duty);
             self.cache.give_pages([page]);
             return self.fail(index, error);
         }
@@ -235,7 +235,7 @@ impl CachedRead<'_, '_, '_> {
         self.target.put(at, &page[within..within + len]);
         counts.add(Count::Misses, 1);
         counts.add(Count::RequestedBytes, bytes as u64);
-        if let Err(page) = self.cache.publish(claim, page) {
+        if let Err(page) = self.cache.publish(duty, page) {
             self.cache.give_pages([page]);
         }
     }

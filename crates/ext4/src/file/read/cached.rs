@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use crate::cache::{Claim, Claiming, LookUp, PAGE, PAGE_BYTES, PageCache};
+use crate::cache::{Claiming, FillDuty, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::counters::Count;
 use crate::error::Error;
 use crate::file::File;
@@ -75,7 +75,7 @@ pub(crate) enum Step {
     /// Send a request for this range, whose pages are claimed.
     Send(FillRange),
     /// Assemble this page, which is claimed, from its pieces.
-    Gather(u64, Claim),
+    Gather(u64, FillDuty),
     /// Read this page past the cache.
     Private(u64),
     /// There is nothing to do: all pages are dealt with, or the read has failed or is stale.
@@ -214,9 +214,9 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// Returns the next step. Claims of pages to be sent go into `claims`.
+    /// Returns the next step. The duties for pages to be sent go into `duties`.
     #[inline]
-    pub(crate) fn step(&mut self, claims: &mut Vec<Claim>) -> Step {
+    pub(crate) fn step(&mut self, duties: &mut Vec<FillDuty>) -> Step {
         while !self.is_over() {
             let index = self.next;
             let most = (self.stop - index).min(CHUNK_PAGES as u64);
@@ -234,7 +234,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
                 false => LookUp::Absent,
             };
             let claimed = match found {
-                LookUp::Absent => self.cache.claim_run(self.ino, index, count, claims),
+                LookUp::Absent => self.cache.claim_run(self.ino, index, count, duties),
                 LookUp::Hit(_) | LookUp::Filling(_) => 0,
             };
             if claimed > 0 {
@@ -307,13 +307,13 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             return None;
         }
         let claiming = self.cache.claim(self.ino, index);
-        if let Claiming::Claimed(claim) = claiming {
+        if let Claiming::Claimed(duty) = claiming {
             if self.is_stale(index) {
-                self.cache.abandon(claim);
+                self.cache.abandon(duty);
                 return None;
             }
             self.next += 1;
-            return Some(Step::Gather(index, claim));
+            return Some(Step::Gather(index, duty));
         }
         self.next += 1;
         match claiming {

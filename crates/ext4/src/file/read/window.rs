@@ -85,7 +85,7 @@ impl File {
                 continue;
             };
             let ino = u64::from(self.node().ino());
-            let claimed = cache.claim_run(ino, next, count, io.fills.claims());
+            let claimed = cache.claim_run(ino, next, count, io.fills.duties());
             if claimed == 0 {
                 next += 1;
                 continue;
