@@ -476,7 +476,7 @@ impl<S: Sharing> AsyncFile<S> {
                 }
             }
         }
-        read.keep_up(0);
+        read.maintain_in_gap();
         begun.private.extend(read.copy_later());
         let missed = read.missed.take();
         if let Some(window) = read.window(missed) {

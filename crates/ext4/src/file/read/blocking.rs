@@ -186,7 +186,7 @@ impl CachedRead<'_, '_, '_> {
         let missed = self.missed.take();
         let timed = mount.timed.load(Ordering::Relaxed);
         let began_ns = if timed { mount.clock.now_ns() } else { 0 };
-        self.keep_up(0);
+        self.maintain_in_gap();
         io.fills.refill(self.cache);
         for index in self.copy_later() {
             self.read_private(io, index);

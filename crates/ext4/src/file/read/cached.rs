@@ -240,7 +240,10 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             if claimed > 0 {
                 self.next += claimed as u64;
                 self.missed.get_or_insert(index);
-                self.keep_up(claimed);
+                // What the mount does not do in the gap is done before the device is asked.
+                if !self.mount.options.overlap.lazy_insert {
+                    self.cache.maintain(claimed, claimed);
+                }
                 let bytes = bytes.min(claimed * PAGE_BYTES);
                 return Step::Send(FillRange { file: self.ino, first: index, place, bytes });
             }
@@ -383,12 +386,11 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
     }
 
-    /// Maintains the cache's queues in the gap (`claimed` is 0). If the mount does not overlap this
-    /// work, it is done before the device is asked for the pages just claimed.
+    /// Maintains the cache's queues in the gap, if the mount overlaps this work.
     #[inline]
-    pub(crate) fn keep_up(&self, claimed: usize) {
-        if self.mount.options.overlap.lazy_insert == (claimed == 0) {
-            self.cache.maintain(claimed, claimed);
+    pub(crate) fn maintain_in_gap(&self) {
+        if self.mount.options.overlap.lazy_insert {
+            self.cache.maintain(0, 0);
         }
     }
 
