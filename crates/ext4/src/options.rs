@@ -10,7 +10,7 @@ use meantime_completion::Policy;
 pub struct Overlap {
     /// Reads and keeps the file's extents when it is opened (`preload`).
     pub preload: bool,
-    /// Takes pages from a pool of mapped ones, which is refilled in the gap (`pool`). Otherwise
+    /// Takes pages from a stock of mapped ones, which is refilled in the gap (`pool`). Otherwise
     /// each page comes from the heap when it is needed.
     pub pool: bool,
     /// Maintains the cache's replacement queues in the gap (`lazy-insert`). Otherwise this is done

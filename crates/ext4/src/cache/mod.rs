@@ -15,8 +15,8 @@
 //!    └───────────────────┴────────────────────────┘ abandon
 //! ```
 //!
-//! A page's memory has one owner at any time: the pool in here, a reader (as a [`DmaBuf`]), or the
-//! page's slot. A ready page can be written to, and is dirty then; it can be copied out for the
+//! A page's memory has one owner at any time: the free list in here, a reader (as a [`DmaBuf`]), or
+//! the page's slot. A ready page can be written to, and is dirty then; it can be copied out for the
 //! device, and is under writeback meanwhile ([`write`]). A dirty page or one under writeback is
 //! neither evicted nor invalidated.
 
@@ -396,9 +396,9 @@ impl PageCache {
         }
     }
 
-    /// Takes up to `count` free pages with arbitrary content into `pages`, from the pool, from the
-    /// heap, or by eviction. Returns how many it took; these are fewer if all pages are in use or
-    /// there is no memory.
+    /// Takes up to `count` free pages with arbitrary content into `pages`, from the free list, from
+    /// the heap, or by eviction. Returns how many it took; these are fewer if all pages are in use
+    /// or there is no memory.
     pub fn take_pages(&self, count: usize, pages: &mut Vec<DmaBuf>) -> usize {
         let mut taken = 0;
         while taken < count {

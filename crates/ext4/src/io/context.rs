@@ -65,7 +65,7 @@ impl IoContext {
     pub(super) fn new(
         channel: Channel,
         heap: &DmaHeap,
-        pool_pages: usize,
+        stock_pages: usize,
         user_memory: Option<UserMemory>,
         shared: &Shared,
     ) -> Self {
@@ -75,7 +75,7 @@ impl IoContext {
             channel,
             in_flight: InFlight::default(),
             heap: heap.clone(),
-            fills: FillMemory::new(heap, block_bytes, pool_pages),
+            fills: FillMemory::new(heap, block_bytes, stock_pages),
             buffers: Buffers::default(),
             user_memory,
             group: Arc::clone(&shared.group),

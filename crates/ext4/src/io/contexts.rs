@@ -15,8 +15,8 @@ use meantime_completion::Policy;
 use meantime_hw::user_memory::{Undo, UserMemory};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
-/// Pages in a context's pool: 256 KiB.
-const POOL_PAGES: usize = 64;
+/// Pages in a context's stock: 256 KiB.
+const STOCK_PAGES: usize = 64;
 
 /// The most requests in flight of a context, read-ahead included.
 const DEPTH: u16 = 64;
@@ -37,7 +37,7 @@ pub(crate) struct IoContexts {
     calls: Calls,
     info: BlockInfo,
     cache: PageCache,
-    pool_pages: usize,
+    stock_pages: usize,
     /// How direct reads unmap the memory that they lent.
     undo: Undo,
     shared: Shared,
@@ -153,8 +153,8 @@ impl IoContexts {
         let limit = AtomicUsize::new(slots.len());
         let cache = PageCache::new(device.heap(), cache_bytes)?;
         // The stocks of all contexts are at most a quarter of a small cache.
-        let pool_pages = if overlap.pool {
-            POOL_PAGES.min(cache.capacity_pages() / (4 * slots.len()))
+        let stock_pages = if overlap.pool {
+            STOCK_PAGES.min(cache.capacity_pages() / (4 * slots.len()))
         } else {
             0
         };
@@ -168,7 +168,7 @@ impl IoContexts {
             calls: Calls::default(),
             info,
             cache,
-            pool_pages,
+            stock_pages,
             undo,
             shared: Shared::default(),
             device,
@@ -203,7 +203,7 @@ impl IoContexts {
         self.shared.flushes.may_succeed(channel.cache_losses());
         let user_memory = UserMemory::new(self.device.heap(), self.undo);
         let heap = self.device.heap();
-        let mut io = IoContext::new(channel, heap, self.pool_pages, user_memory, &self.shared);
+        let mut io = IoContext::new(channel, heap, self.stock_pages, user_memory, &self.shared);
         io.fills.refill(&self.cache);
         Ok(io)
     }

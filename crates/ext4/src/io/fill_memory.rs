@@ -30,8 +30,8 @@ pub(crate) struct FillMemory {
     /// Pages for the device to write to, and how many are kept in stock. The page that was returned
     /// last is used first.
     pages: Vec<DmaBuf>,
-    pool_pages: usize,
-    /// Claims without a request yet.
+    stock_pages: usize,
+    /// Duties without a request yet.
     duties: Vec<FillDuty>,
     /// Pages in the cache, to be copied while the device works.
     hits: Vec<u64>,
@@ -96,14 +96,14 @@ pub(crate) struct FillRange {
 }
 
 impl FillMemory {
-    /// Makes a pool of up to `pool_pages` pages of `heap`, for a device with blocks of
+    /// Makes one with a stock of up to `stock_pages` pages of `heap`, for a device with blocks of
     /// `block_bytes`.
-    pub(crate) fn new(heap: &DmaHeap, block_bytes: u32, pool_pages: usize) -> Self {
+    pub(crate) fn new(heap: &DmaHeap, block_bytes: u32, stock_pages: usize) -> Self {
         Self {
             heap: heap.clone(),
             block_bytes,
-            pages: Vec::with_capacity(pool_pages),
-            pool_pages,
+            pages: Vec::with_capacity(stock_pages),
+            stock_pages,
             duties: Vec::new(),
             hits: Vec::new(),
             page_lists: Vec::new(),
@@ -120,20 +120,20 @@ impl FillMemory {
         self.pages.pop()
     }
 
-    /// Refills the pool with pages that were never used, or that the cache evicts. Runs while the
+    /// Refills the stock with pages that were never used, or that the cache evicts. Runs while the
     /// device works.
     #[inline]
     pub(crate) fn refill(&mut self, cache: &PageCache) {
-        let missing = self.pool_pages.saturating_sub(self.pages.len());
+        let missing = self.stock_pages.saturating_sub(self.pages.len());
         // Pages are taken in batches, because each call takes locks.
-        if missing > self.pool_pages / 4 {
+        if missing > self.stock_pages / 4 {
             cache.take_pages(missing, &mut self.pages);
         }
     }
 
     /// Takes back an unused page.
     fn keep_page(&mut self, cache: &PageCache, mut page: DmaBuf) {
-        if self.pages.len() < self.pool_pages {
+        if self.pages.len() < self.stock_pages {
             page.set_len(PAGE_BYTES);
             self.pages.push(page);
         } else {
