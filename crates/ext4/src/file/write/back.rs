@@ -337,9 +337,9 @@ impl<'a> Writeback<'a> {
     /// # Errors
     /// The first failed write; its pages stay dirty.
     pub(crate) fn write_back(&self, inode: &Arc<Inode>, wanted: &Wanted) -> Result<(), Error> {
-        let mut rest = wanted.clone();
-        while let Some(batch) = self.begin_batch(inode, &rest, false)? {
-            self.go_on_after(&mut rest, &batch);
+        let mut remaining = wanted.clone();
+        while let Some(batch) = self.begin_batch(inode, &remaining, false)? {
+            self.go_on_after(&mut remaining, &batch);
             let mut written = Ok(());
             self.send_batch(batch, |_, error| written = Err(error), |_, _| ());
             written?;
@@ -347,10 +347,10 @@ impl<'a> Writeback<'a> {
         Ok(())
     }
 
-    /// Leaves in `rest` the pages that come after those of `batch`. (Only the page of the disk's
-    /// end may come before them.)
-    pub(crate) fn go_on_after(&self, rest: &mut Wanted, batch: &Batch) {
-        rest.range.start = rest.range.start.max(self.units.block_pages(batch.last()).end);
+    /// Leaves in `remaining` the pages that come after those of `batch`. (Only the page of the
+    /// disk's end may come before them.)
+    pub(crate) fn go_on_after(&self, remaining: &mut Wanted, batch: &Batch) {
+        remaining.range.start = remaining.range.start.max(self.units.block_pages(batch.last()).end);
     }
 
     /// Waits until no page that is `wanted` is in flight. Returns whether some have to be written

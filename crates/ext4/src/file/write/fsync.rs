@@ -63,11 +63,11 @@ impl Writeback<'_> {
         data_only: bool,
     ) -> Result<Sequence, Error> {
         let mut committed = Sequence(0);
-        let mut rest = wanted.clone();
+        let mut remaining = wanted.clone();
         // Collect and allocate.
-        while let Some(batch) = self.begin_batch(inode, &rest, !data_only)? {
-            self.go_on_after(&mut rest, &batch);
-            let more = writable.pages().are_dirty(&rest);
+        while let Some(batch) = self.begin_batch(inode, &remaining, !data_only)? {
+            self.go_on_after(&mut remaining, &batch);
+            let more = writable.pages().are_dirty(&remaining);
             let (mut written, mut result) = (Ok(()), Ok(()));
             let failed = |_: &Inode, error| written = Err(error);
             self.send_batch(batch, failed, |io, sending| {

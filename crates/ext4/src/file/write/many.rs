@@ -42,10 +42,10 @@ impl Writeback<'_> {
     pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
         let upto = self.rw_mount.advance_stamp();
         let mut result = Ok(());
-        let mut rest = files;
-        while !rest.is_empty() {
-            let (count, failed) = self.write_back_some(rest, upto);
-            let (some, more) = rest.split_at(count);
+        let mut remaining = files;
+        while !remaining.is_empty() {
+            let (count, failed) = self.write_back_some(remaining, upto);
+            let (some, more) = remaining.split_at(count);
             for inode in some {
                 // A write that has just failed is not repeated.
                 let failed = failed.iter().find(|(at, _)| std::ptr::eq(*at, Arc::as_ptr(inode)));
@@ -58,7 +58,7 @@ impl Writeback<'_> {
                     _ => self.write_back_one(inode, upto),
                 });
             }
-            rest = more;
+            remaining = more;
         }
         result
     }
