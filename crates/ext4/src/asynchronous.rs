@@ -13,7 +13,7 @@ use super::cache::{FillDuty, LookUp, PAGE, PAGE_BYTES, PageCache};
 use super::counters::Count;
 use super::error::{Error, MountError};
 use super::file::File;
-use super::file::read::cached::{CachedRead, Part, Step, copy_hits, part};
+use super::file::read::cached::{CachedRead, PagePart, Step, copy_hits, part};
 use super::fs::FileSystem;
 use super::inode::Mount;
 use super::io::CHUNK_BYTES;
@@ -494,7 +494,7 @@ impl<S: Sharing> AsyncFile<S> {
         let (bytes, target) = (read.offset..read.end, &mut *read.target);
         let result = match outcome {
             Ok(done) => memory.complete(read.cache, done, fill, |index, page| {
-                let Part { at, within, len } = part(bytes.clone(), index);
+                let PagePart { at, within, len } = part(bytes.clone(), index);
                 target.put(at, &page[within..within + len]);
             }),
             Err(rejected) => match memory.take_rejected(read.cache, rejected, fill) {
@@ -526,7 +526,7 @@ impl<S: Sharing> AsyncFile<S> {
         if let Err(Stopped { error, .. }) = gathered {
             return read.fail(index, error);
         }
-        let Part { at, within, len } = read.part(index);
+        let PagePart { at, within, len } = read.part(index);
         read.target.put(at, &content[within..within + len]);
         read.mount.counts.add(Count::Misses, 1);
         let mut is_there = false;
@@ -552,7 +552,7 @@ impl<S: Sharing> AsyncFile<S> {
         if read.is_stale(index) {
             return;
         }
-        let Part { at, within, len } = read.part(index);
+        let PagePart { at, within, len } = read.part(index);
         let from = index * PAGE + within as u64;
         read.mount.counts.add(Count::Private, 1);
         let pieces = read.finder.pieces(from..from + len as u64);

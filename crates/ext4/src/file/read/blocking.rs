@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::cached::{CachedRead, Part, Step, part};
+use super::cached::{CachedRead, PagePart, Step, part};
 use crate::cache::{FillDuty, LookUp, PAGE, PAGE_BYTES};
 use crate::counters::Count;
 use crate::error::Error;
@@ -135,7 +135,7 @@ impl CachedRead<'_, '_, '_> {
             self.gap(io);
             let (bytes, target) = (self.offset..self.end, &mut *self.target);
             let completed = io.complete_read(self.cache, |index, page| {
-                let Part { at, within, len } = part(bytes.clone(), index);
+                let PagePart { at, within, len } = part(bytes.clone(), index);
                 target.put(at, &page[within..within + len]);
             });
             match completed {
@@ -231,7 +231,7 @@ impl CachedRead<'_, '_, '_> {
             return self.fail(index, error);
         }
         page[bytes..].fill(0);
-        let Part { at, within, len } = self.part(index);
+        let PagePart { at, within, len } = self.part(index);
         self.target.put(at, &page[within..within + len]);
         counts.add(Count::Misses, 1);
         counts.add(Count::RequestedBytes, bytes as u64);
@@ -248,7 +248,7 @@ impl CachedRead<'_, '_, '_> {
         if self.is_stale(index) {
             return;
         }
-        let Part { at, within, len } = self.part(index);
+        let PagePart { at, within, len } = self.part(index);
         let start = index * PAGE + within as u64;
         let counts = &self.mount.counts;
         counts.add(Count::Private, 1);

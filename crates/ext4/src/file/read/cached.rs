@@ -28,7 +28,7 @@ const ZERO_PAGES: u64 = 256;
 
 /// The bytes of one page that a read wants.
 #[derive(Clone, Copy)]
-pub(crate) struct Part {
+pub(crate) struct PagePart {
     /// Offset in the target.
     pub(crate) at: usize,
     /// Offset in the page.
@@ -145,7 +145,7 @@ pub(crate) fn copy_hits(
     let mut next = bytes.start;
     while next < bytes.end {
         let index = next / PAGE;
-        let Part { at, within, len } = part(bytes.clone(), index);
+        let PagePart { at, within, len } = part(bytes.clone(), index);
         if !copy_hit(cache, file, index, within, at, len, target) {
             break;
         }
@@ -343,14 +343,14 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
 
     /// Returns the bytes of page `index` that are wanted.
     #[inline]
-    pub(crate) fn part(&self, index: u64) -> Part {
+    pub(crate) fn part(&self, index: u64) -> PagePart {
         part(self.offset..self.end, index)
     }
 
     /// Copies what is wanted of page `index` from the cache. Returns false if the page is not
     /// there.
     pub(crate) fn copy(&mut self, index: u64) -> bool {
-        let Part { at, within, len } = self.part(index);
+        let PagePart { at, within, len } = self.part(index);
         copy_hit(self.cache, self.ino, index, within, at, len, self.target)
     }
 
@@ -408,10 +408,10 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
 
 /// Returns the bytes of page `index` that a read of `bytes` wants.
 #[inline]
-pub(crate) fn part(bytes: Range<u64>, index: u64) -> Part {
+pub(crate) fn part(bytes: Range<u64>, index: u64) -> PagePart {
     let begin = (index * PAGE).max(bytes.start);
     let stop = ((index + 1) * PAGE).min(bytes.end);
-    Part {
+    PagePart {
         at: (begin - bytes.start) as usize,
         within: (begin - index * PAGE) as usize,
         len: stop.saturating_sub(begin) as usize,

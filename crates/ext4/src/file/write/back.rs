@@ -56,7 +56,7 @@ pub(super) struct WriteRun {
 }
 
 /// Pages of one file that are in flight.
-pub(super) struct Part {
+pub(super) struct FilePart {
     pub(super) inode: Arc<Inode>,
     /// The pages in order, each with the mask of its blocks.
     pub(super) pages: Vec<(u64, u8)>,
@@ -71,15 +71,15 @@ pub(super) struct Part {
 
 /// Pages of one or several files that are in flight.
 pub(crate) struct Batch {
-    pub(super) first: Part,
-    pub(super) others: Vec<Part>,
+    pub(super) first: FilePart,
+    pub(super) others: Vec<FilePart>,
     /// Token for all parts but those that only overwrite data.
     pub(super) token: Option<OrderedToken>,
 }
 
 /// Pages of one file that were taken and have no blocks assigned yet.
 pub(super) struct CollectedPages {
-    pub(super) part: Part,
+    pub(super) part: FilePart,
     snapshot: Arc<Snapshot>,
     /// Blocks to be written.
     pub(super) blocks: Vec<Range<u64>>,
@@ -288,7 +288,7 @@ impl<'a> Writeback<'a> {
         let promised = pages.reservation.take_if(|promise| promise.blocks() == wanted);
         let promised = promised.or_else(|| Some(pages.reservation.as_mut()?.split(wanted)));
         drop(pages);
-        let part = Part {
+        let part = FilePart {
             inode: Arc::clone(inode),
             pages: all,
             runs: Vec::new(),
@@ -637,7 +637,7 @@ impl CollectedPages {
     }
 }
 
-impl Part {
+impl FilePart {
     /// Returns whether unwritten runs have to be converted by another change after the write.
     pub(super) fn converts(&self) -> bool {
         self.runs.iter().any(|run| run.unwritten)

@@ -8,7 +8,7 @@ use std::iter::once;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::back::{Batch, Part, Writeback};
+use super::back::{Batch, FilePart, Writeback};
 use crate::cache::{Hit, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::error::Error;
 use crate::inode::shared::Inode;
@@ -22,8 +22,8 @@ use meantime_hw::DmaBuf;
 #[must_use = "its pages are in flight"]
 pub(crate) struct Sending<'a> {
     back: &'a Writeback<'a>,
-    first: PartSent,
-    others: Vec<PartSent>,
+    first: SentPart,
+    others: Vec<SentPart>,
     token: Option<OrderedToken>,
     /// Whether all requests have completed or failed.
     is_written: bool,
@@ -37,8 +37,8 @@ pub(crate) struct Sending<'a> {
 type Failures = Vec<(Range<u64>, Error)>;
 
 /// One file's part of a batch.
-struct PartSent {
-    part: Part,
+struct SentPart {
+    part: FilePart,
     /// Its pages in the cache.
     hits: Vec<Option<Hit>>,
     /// Whether its pages are no longer in flight.
@@ -90,8 +90,8 @@ impl<'a> Sending<'a> {
         let Batch { first, others, token } = batch;
         Self {
             back,
-            first: PartSent::new(first),
-            others: others.into_iter().map(PartSent::new).collect(),
+            first: SentPart::new(first),
+            others: others.into_iter().map(SentPart::new).collect(),
             token,
             is_written: false,
             gap_used: false,
@@ -99,11 +99,11 @@ impl<'a> Sending<'a> {
         }
     }
 
-    fn parts(&self) -> impl Iterator<Item = &PartSent> {
+    fn parts(&self) -> impl Iterator<Item = &SentPart> {
         once(&self.first).chain(&self.others)
     }
 
-    fn parts_mut(&mut self) -> impl Iterator<Item = &mut PartSent> {
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut SentPart> {
         once(&mut self.first).chain(&mut self.others)
     }
 
@@ -162,7 +162,7 @@ impl<'a> Sending<'a> {
         let cache = back.contexts.cache();
         for (stream, error) in std::mem::take(failed) {
             let all = pieces(first, others, back.units.shift);
-            let touched: Vec<Piece<'_>> = all.filter_map(|piece| piece.within(&stream)).collect();
+            let touched: Vec<_> = all.filter_map(|piece| piece.within(&stream)).collect();
             let is_one_file = touched.iter().all(|piece| std::ptr::eq(piece.sent, touched[0].sent));
             if is_one_file {
                 failed.push((stream, error));
@@ -211,7 +211,7 @@ impl<'a> Sending<'a> {
     fn tell_parts(&mut self, stream: &Range<u64>, error: &Error) {
         let shift = self.back.units.shift;
         let mut at = 0;
-        for PartSent { part, failed, error: first, .. } in self.parts_mut() {
+        for SentPart { part, failed, error: first, .. } in self.parts_mut() {
             for (bytes, _) in part.pieces(shift) {
                 let end = at + (bytes.end - bytes.start);
                 let (from, to) = (stream.start.max(at), stream.end.min(end));
@@ -272,8 +272,8 @@ impl OwnData for Sending<'_> {
 }
 
 /// Bytes of a file that are contiguous on the device.
-struct Piece<'a> {
-    sent: &'a PartSent,
+struct StreamPiece<'a> {
+    sent: &'a SentPart,
     /// Their place in the stream.
     stream: Range<u64>,
     /// The first of them, in the file and on the device.
@@ -283,21 +283,21 @@ struct Piece<'a> {
 
 /// Returns all pieces of a batch, in the order of the stream.
 fn pieces<'a>(
-    first: &'a PartSent,
-    others: &'a [PartSent],
+    first: &'a SentPart,
+    others: &'a [SentPart],
     shift: u32,
-) -> impl Iterator<Item = Piece<'a>> {
+) -> impl Iterator<Item = StreamPiece<'a>> {
     let all = once(first).chain(others);
     let all = all.flat_map(move |sent| sent.part.pieces(shift).map(move |piece| (sent, piece)));
     let mut at = 0;
     all.map(move |(sent, (bytes, place))| {
         let stream = at..at + (bytes.end - bytes.start);
         at = stream.end;
-        Piece { sent, stream, begin: bytes.start, place }
+        StreamPiece { sent, stream, begin: bytes.start, place }
     })
 }
 
-impl Piece<'_> {
+impl StreamPiece<'_> {
     /// Returns the part of it within `stream`, if there is any.
     fn within(mut self, stream: &Range<u64>) -> Option<Self> {
         self.skip(stream.start.saturating_sub(self.stream.start));
@@ -420,7 +420,7 @@ fn note(failed: &mut Failures, stream: Range<u64>, result: Result<(), Error>) {
     }
 }
 
-impl Part {
+impl FilePart {
     /// Returns the bytes of the file to be written, each run with its byte of the device.
     fn pieces(&self, shift: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
         self.runs.iter().flat_map(move |run| {
@@ -440,8 +440,8 @@ impl Part {
     }
 }
 
-impl PartSent {
-    fn new(part: Part) -> Self {
+impl SentPart {
+    fn new(part: FilePart) -> Self {
         Self { part, hits: Vec::new(), has_ended: false, failed: Vec::new(), error: None }
     }
 
@@ -506,7 +506,7 @@ impl PartSent {
     }
 
     fn set_written(&mut self, back: &Writeback<'_>) {
-        let Part { inode, runs, reaches, .. } = &self.part;
+        let FilePart { inode, runs, reaches, .. } = &self.part;
         let unwritten: Vec<Range<u32>> = runs
             .iter()
             .filter(|run| run.unwritten)
@@ -538,7 +538,7 @@ impl PartSent {
 
     /// Ends the writeback of its pages, once: they are clean, but for those whose write failed.
     fn unmark_pages(&mut self, back: &Writeback<'_>) {
-        let Part { inode, pages, .. } = &self.part;
+        let FilePart { inode, pages, .. } = &self.part;
         let Some(writable) = inode.writable.as_ref().filter(|_| !self.has_ended) else { return };
         let (cache, mut clean) = (back.contexts.cache(), 0);
         let mut all = writable.pages();
