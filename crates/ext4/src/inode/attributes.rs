@@ -68,7 +68,8 @@ impl Attributes<'_> {
         }
     }
 
-    /// As [`store_times`](Self::store_times), also if the content was only read.
+    /// Stores the times that are only in memory, also if the content was only read. Returns the
+    /// inode's version before the change, and the inode after it.
     pub(crate) fn store_all_times(&self) -> Result<Option<(u64, InodeEdit)>, Error> {
         let Self { rw_mount, inode, writable } = self;
         let mut times = writable.pages().times;

@@ -202,11 +202,11 @@ impl WritableMount {
         })
     }
 
-    /// As [`change`](Self::change), for a change that makes blocks reachable whose data are not
-    /// written yet.
+    /// Changes metadata by `work`, which makes blocks reachable whose data are not written yet: as
+    /// a whole, or not at all if it fails.
     ///
     /// # Errors
-    /// As [`change`](Self::change).
+    /// Those of `work`, and of the journal.
     pub(crate) fn change_with_data<T>(
         &self,
         mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,

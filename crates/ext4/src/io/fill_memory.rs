@@ -77,7 +77,7 @@ impl Fill {
 /// Why a request was not sent. Its duties were abandoned.
 #[derive(Debug)]
 pub(crate) enum NotSent {
-    /// The queue is full, and nothing is waited for. This is always so for read-ahead.
+    /// The queue is full and there is nothing left to wait for; read-ahead never waits.
     Full,
     /// No page is available, so the caller reads past the cache.
     NoPage,

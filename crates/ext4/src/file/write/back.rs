@@ -158,8 +158,7 @@ impl<'a> Writeback<'a> {
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
     /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were
-    /// written before any page behind them, and so are in no flight that is newer than what is
-    /// `wanted`.
+    /// dirtied before any page behind them, so waiting for what is `wanted` covers them.
     fn waits_for_end(&self, inode: &Inode, size: u64, pages: &Pages, wanted: &Wanted) -> bool {
         let in_end = Wanted { range: end_pages(size, &self.units), ..*wanted };
         inode.size() > size && pages.are_in_flight(&in_end)
@@ -379,7 +378,7 @@ impl<'a> Writeback<'a> {
     /// in flight afterwards.
     ///
     /// # Errors
-    /// As [`write_back`](Self::write_back).
+    /// The first failed write; its pages stay dirty.
     pub(crate) fn write_back_and_wait(
         &self,
         inode: &Arc<Inode>,
@@ -390,7 +389,11 @@ impl<'a> Writeback<'a> {
         wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted))
     }
 
-    /// As [`write_back_and_wait`](Self::write_back_and_wait), with the pages that are `wanted`.
+    /// Writes back the pages of `inode` that are `wanted`, and waits until all of them are on the
+    /// device, also those that other threads write.
+    ///
+    /// # Errors
+    /// The first failed write; its pages stay dirty.
     pub(super) fn write_back_wanted(
         &self,
         inode: &Arc<Inode>,
@@ -537,7 +540,7 @@ impl CollectedPages {
         handle: &mut Handle<'_>,
         allocator: &Allocator,
     ) -> Result<(), Error> {
-        // (A change may be tried twice.)
+        // A change that found no space is called again, so nothing of the first call may be left.
         (self.times, self.part.changed) = (Times::default(), None);
         if self.part.overwrites_only && !self.has_times() {
             return Ok(());

@@ -70,7 +70,7 @@ impl Mount {
     /// Deletes as much of inode `ino`, which was [marked gone](Self::end_unused), as a change may.
     ///
     /// # Errors
-    /// As [`orphans::delete`].
+    /// Damage, or a device error.
     pub(crate) fn delete_ended(
         handle: &mut Handle<'_>,
         allocator: &Allocator,

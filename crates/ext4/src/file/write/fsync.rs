@@ -30,7 +30,8 @@ impl Writeback<'_> {
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
         if let Some(wanted) = self.snapshot_dirty(writable, ALL) {
-            // As in `write_back_and_wait`.
+            // Nothing that is written from now on is wanted, so each turn leaves fewer pages, but
+            // for those that other threads could not write.
             loop {
                 let upto = self.write_and_commit(inode, writable, &wanted, data_only)?;
                 committed = committed.max(upto);
@@ -172,7 +173,7 @@ impl File {
     /// Makes the content durable, with the metadata that are needed to find it (`fdatasync`).
     ///
     /// # Errors
-    /// As [`sync_all`](Self::sync_all).
+    /// A write that failed since this file was opened or last reported one. Each is reported once.
     pub fn sync_data(&self) -> Result<(), Error> {
         self.sync(true)
     }
@@ -182,7 +183,7 @@ impl File {
     /// (`sync_file_range`).
     ///
     /// # Errors
-    /// As [`sync_all`](Self::sync_all).
+    /// A write that failed since this file was opened or last reported one. Each is reported once.
     pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };

@@ -30,7 +30,7 @@ impl File {
         self.set_len_with(bytes, None)
     }
 
-    /// As [`set_len`](Self::set_len), with the attributes of `set` in the same change.
+    /// Sets the size to `bytes`, and the attributes of `set` in the same change.
     pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
         self.check_writable()?;
         let (_, _, writable) = self.to_change()?;

@@ -327,7 +327,7 @@ impl StreamPiece<'_> {
         }
     }
 
-    /// As [`send`](Self::send), with the first part of it. Returns the length of that.
+    /// Adds the first part of it to `gathered`. Returns the length of that part.
     fn send_some(
         &self,
         io: &mut IoContext,
@@ -488,7 +488,8 @@ impl SentPart {
         true
     }
 
-    /// As [`Sending::finish`], for one file.
+    /// Converts the file's unwritten runs and makes its pages clean. Returns the error if a write
+    /// failed; its pages stay dirty.
     fn finish(&mut self, back: &Writeback<'_>) -> Result<(), Error> {
         if self.error.is_none() {
             self.set_written(back);
