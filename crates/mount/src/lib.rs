@@ -32,7 +32,7 @@
 //!   server/    worker (threads); mod (what is asked, in one list), names, attributes, data,
 //!                directories, extended, ioctl; state (what these share); handles (what is open);
 //!                answer; counts; notice (what the kernel is told unasked); kept (its cache beside
-//!                direct writes); short/ (the way past the kernel)
+//!                direct writes); shared_memory/ (the way past the kernel)
 //!   mount      Mount: begin and end
 //!   namespace  a mount that only one program sees
 //!   options    the words after -o

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::options::Options;
 use crate::server::counts::{CallCounts, RequestCounts};
-use crate::server::short::Short;
+use crate::server::shared_memory::SharedPath;
 use crate::server::worker::Workers;
 use crate::server::{Server, Serving, nodeid, notice};
 use crate::session::{self, SessionError};
@@ -112,14 +112,15 @@ impl Mount {
 
     fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
         let serving = Serving { timeout: options.timeout, sync: options.sync };
-        let short = options.short.as_deref().and_then(|name| {
+        let shm = options.short.as_deref().and_then(|name| {
             let cache = fs.cache_counters().capacity_pages as u64 * 4096;
-            let made = Short::new(name, options.shared_memory_limit, cache).inspect_err(|error| {
-                tracing::warn!(%error, "no program can take the shared-memory path");
-            });
+            let made =
+                SharedPath::new(name, options.shared_memory_limit, cache).inspect_err(|error| {
+                    tracing::warn!(%error, "no program can take the shared-memory path");
+                });
             made.ok().map(Arc::new)
         });
-        Ok(Server::new(fs, serving, short)?)
+        Ok(Server::new(fs, serving, shm)?)
     }
 
     /// Serves the mount at `dir`, whose requests come from `device`.
@@ -135,7 +136,7 @@ impl Mount {
             if fs.volume().superblock().has_nanoseconds() { 1 } else { 1_000_000_000 };
         session::agree(&device, time_gran_ns)?;
         let requests = Arc::clone(&server.counts);
-        let calls = server.short.as_ref().map(|short| Arc::clone(&short.counts));
+        let calls = server.shm.as_ref().map(|shm| Arc::clone(&shm.counts));
         let workers = Workers::start(server, device, threads).map_err(SessionError::Start)?;
         Ok(Self { fs, dir, is_elsewhere, workers: Some(workers), requests, calls })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use meantime_ext4::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
-use super::short::gate::Gate;
+use super::shared_memory::gate::Gate;
 use crate::fuse::wire::OutHeader;
 
 /// The result of a request. It is answered by what was put into its answer, or with an error.

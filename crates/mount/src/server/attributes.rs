@@ -123,7 +123,7 @@ impl Server {
         let node = self.node(request)?;
         // The kernel believes this answer even after a notice that came in between. Therefore it
         // does not keep the attributes of a file that a program may take.
-        let may_be_taken = self.short.as_ref().is_some_and(|short| short.is_open(node.ino()));
+        let may_be_taken = self.shm.as_ref().is_some_and(|shm| shm.is_open(node.ino()));
         let mut set = what_to_set(&asked);
         // A change of the owner kills them even if the kernel does not ask.
         let is_given = set.uid.is_some() || set.gid.is_some();

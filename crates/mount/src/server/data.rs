@@ -96,14 +96,14 @@ impl Server {
     /// Lets programs take `open`, if the mount has a shared-memory path.
     fn share(&self, open: &mut OpenFile, flags: i32) {
         let ino = open.file.node().ino();
-        open.sharing = self.short.as_ref().map(|short| short.opened(ino, flags));
+        open.sharing = self.shm.as_ref().map(|shm| shm.opened(ino, flags));
     }
 
     /// Serves the close of a descriptor, which ends when this is answered. All writes have arrived.
     /// `fsync` reports whether they are on the device.
     pub(super) fn flush(&self, request: &mut Request<'_>) -> Served {
         let flush: FlushIn = request.take()?;
-        if self.short.is_some()
+        if self.shm.is_some()
             && let Ok(open) = self.handles.file(flush.fh)
             && let Some(sharing) = &open.sharing
         {

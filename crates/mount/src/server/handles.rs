@@ -8,7 +8,7 @@ use meantime_ext4::format::inode::flags;
 use meantime_ext4::{Entry, Errno, File, Metadata, Node, OpenOptions, ReadDir};
 use meantime_process::lock::{Mutex, Rank, RwLock};
 
-use super::short::sharing::Sharing;
+use super::shared_memory::sharing::Sharing;
 
 /// An open file.
 pub(crate) struct OpenFile {

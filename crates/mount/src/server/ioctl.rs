@@ -9,8 +9,8 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::Server;
 use super::answer::{Answer, Served};
-use super::short::NotTaken;
-use super::short::gate::Mode;
+use super::shared_memory::NotTaken;
+use super::shared_memory::gate::Mode;
 use crate::fuse::Request;
 use crate::fuse::wire::{FsXattr, FstrimRange, IoctlIn, IoctlOut};
 
@@ -120,14 +120,14 @@ impl Server {
         asked: &IoctlIn,
         answer: &mut Answer,
     ) -> Result<(), Errno> {
-        let short = self.short.as_ref().ok_or(Errno(libc::ENOTTY))?;
+        let shm = self.shm.as_ref().ok_or(Errno(libc::ENOTTY))?;
         let (nonce, _) = Nonce::read_from_prefix(given).or(Err(Errno(libc::EINVAL)))?;
         let open = self.handles.file(asked.fh)?;
         if open.only_appended {
             return Err(Errno(libc::EPERM));
         }
         let fits = self.fits_cache(&open.file);
-        let (taken, mode) = short.take(&open, &nonce, fits).map_err(|why| match why {
+        let (taken, mode) = shm.take(&open, &nonce, fits).map_err(|why| match why {
             NotTaken::Nobody => Errno(libc::EACCES),
             NotTaken::Cached => Errno(libc::EBUSY),
             NotTaken::Left => Errno(libc::EALREADY),

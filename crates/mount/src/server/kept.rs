@@ -18,7 +18,7 @@ use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 use super::lock::locked;
 use super::notice;
-use super::short::gate::Gate;
+use super::shared_memory::gate::Gate;
 
 /// Number of parts, each with a lock of its own.
 const PARTS: usize = 16;

@@ -12,7 +12,7 @@ mod kept;
 mod lock;
 mod names;
 pub(crate) mod notice;
-pub(crate) mod short;
+pub(crate) mod shared_memory;
 mod state;
 #[cfg(test)]
 mod tests;

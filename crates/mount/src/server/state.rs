@@ -9,7 +9,7 @@ use meantime_ext4::{Errno, Error, FileSystem, Lookups, NewNode, Node};
 use super::counts::RequestCounts;
 use super::handles::Handles;
 use super::kept::Kept;
-use super::short::Short;
+use super::shared_memory::SharedPath;
 use crate::fuse::wire::InHeader;
 use crate::fuse::{Malformed, Request};
 
@@ -42,7 +42,7 @@ pub(crate) struct Server {
     /// The epoch of capabilities. It begins with 1 and is incremented when an inode gets some.
     pub(super) privileged: AtomicU64,
     pub(crate) counts: Arc<RequestCounts>,
-    pub(crate) short: Option<Arc<Short>>,
+    pub(crate) shm: Option<Arc<SharedPath>>,
     /// Pages that the page cache can hold.
     pub(super) cache_pages: u64,
 }
@@ -52,7 +52,7 @@ impl Server {
     pub(crate) fn new(
         fs: &FileSystem,
         serving: Serving,
-        short: Option<Arc<Short>>,
+        shm: Option<Arc<SharedPath>>,
     ) -> Result<Self, Error> {
         let lookups = Lookups::new(fs)?;
         Ok(Self {
@@ -63,7 +63,7 @@ impl Server {
             kept: Arc::new(Kept::new()),
             privileged: AtomicU64::new(1),
             counts: Arc::new(RequestCounts::new()),
-            short,
+            shm,
             cache_pages: fs.cache_counters().capacity_pages as u64,
         })
     }
@@ -79,7 +79,7 @@ impl Server {
 
     /// Returns whether programs may have changed `ino` past the kernel since it was opened.
     pub(super) fn was_taken(&self, ino: u32) -> bool {
-        self.short.as_ref().is_some_and(|short| short.was_taken(ino))
+        self.shm.as_ref().is_some_and(|shm| shm.was_taken(ino))
     }
 
     /// Returns how long the kernel may keep the attributes of `ino`, which is not at all if

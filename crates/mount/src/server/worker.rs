@@ -97,8 +97,8 @@ impl Workers {
         for _ in 0..threads {
             workers.add_thread()?;
         }
-        if let Some(short) = &server.short
-            && let Err(error) = short.start(&server)
+        if let Some(shm) = &server.shm
+            && let Err(error) = shm.start(&server)
         {
             tracing::warn!(%error, "no program can take the shared-memory path");
         }
@@ -228,8 +228,8 @@ impl Workers {
     /// asked for.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
-        if let Some(short) = &self.server.short {
-            short.end();
+        if let Some(shm) = &self.server.shm {
+            shm.end();
         }
         // Each request ends by itself. The time limit is for a device with an unknown fault.
         let deadline = Instant::now() + STOP_TIME;
@@ -280,8 +280,8 @@ impl Workers {
                 None => break,
             }
         }
-        if let Some(short) = &self.server.short {
-            short.end();
+        if let Some(shm) = &self.server.shm {
+            shm.end();
         }
         self.unread.end(|times| tracing::error!(times, "requests could not be read"));
         self.malformed.end(|times| tracing::error!(times, "requests were malformed"));

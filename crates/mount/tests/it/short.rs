@@ -371,7 +371,7 @@ static LINES: AtomicU32 = AtomicU32::new(0);
 
 impl tracing::Subscriber for Lines {
     fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
-        of.target().starts_with("meantime_mount::server::short")
+        of.target().starts_with("meantime_mount::server::shared_memory")
             && *of.level() <= tracing::Level::WARN
     }
 

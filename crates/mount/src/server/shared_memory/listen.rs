@@ -10,7 +10,7 @@ use meantime_shm_rpc::socket;
 
 use super::connection::Connection;
 use super::memory::Memory;
-use super::{Short, calls};
+use super::{SharedPath, calls};
 use crate::server::Server;
 use crate::server::lock::locked;
 use crate::server::throttled::PAUSE;
@@ -18,12 +18,12 @@ use crate::server::throttled::PAUSE;
 /// The maximum number of connections.
 const CONNECTIONS_MAX: usize = 256;
 
-impl Short {
+impl SharedPath {
     /// Starts to accept programs.
     pub(crate) fn start(self: &Arc<Self>, server: &Arc<Server>) -> io::Result<()> {
-        let (short, server) = (Arc::clone(self), Arc::clone(server));
+        let (shm, server) = (Arc::clone(self), Arc::clone(server));
         let thread =
-            meantime_process::thread::spawn("meantime-short", move || short.listen(&server))?;
+            meantime_process::thread::spawn("meantime-shmem", move || shm.listen(&server))?;
         locked(&self.threads).push(thread);
         Ok(())
     }
@@ -73,10 +73,10 @@ impl Short {
         let connection = Arc::new(Connection::new(client)?);
         let nonce = connection.nonce;
         locked(&self.connections).insert(nonce, Arc::clone(&connection));
-        let (short, server) = (Arc::clone(self), Arc::clone(server));
-        let started = meantime_process::thread::spawn("meantime-short", move || {
-            connection.serve(&short, &server);
-            locked(&short.connections).remove(&connection.nonce);
+        let (shm, server) = (Arc::clone(self), Arc::clone(server));
+        let started = meantime_process::thread::spawn("meantime-shmem", move || {
+            connection.serve(&shm, &server);
+            locked(&shm.connections).remove(&connection.nonce);
         });
         match started {
             Ok(thread) => locked(&self.threads).push(thread),
@@ -91,15 +91,14 @@ impl Short {
 
 impl Connection {
     /// Serves the program until it ends the connection, or breaks the protocol.
-    fn serve(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) {
-        let served =
-            socket::say_hello(&self.socket, &self.nonce, short.closings()).and_then(|()| {
-                while socket::wait_for_ask(&self.socket)? {
-                    let line = self.add_line(short, server);
-                    socket::answer_ask(&self.socket, line.as_ref())?;
-                }
-                Ok(())
-            });
+    fn serve(self: &Arc<Self>, shm: &Arc<SharedPath>, server: &Arc<Server>) {
+        let served = socket::say_hello(&self.socket, &self.nonce, shm.closings()).and_then(|()| {
+            while socket::wait_for_ask(&self.socket)? {
+                let line = self.add_line(shm, server);
+                socket::answer_ask(&self.socket, line.as_ref())?;
+            }
+            Ok(())
+        });
         if let Err(error) = served {
             tracing::debug!(%error, "a program's connection has ended");
         }
@@ -111,32 +110,32 @@ impl Connection {
     }
 
     /// Makes a line and its thread. Returns the line's memory, if there can be one more line.
-    fn add_line(self: &Arc<Self>, short: &Arc<Short>, server: &Arc<Server>) -> Option<OwnedFd> {
+    fn add_line(self: &Arc<Self>, shm: &Arc<SharedPath>, server: &Arc<Server>) -> Option<OwnedFd> {
         locked(&self.lines).retain(|(_, thread)| !thread.is_finished());
-        if !short.add_line() {
+        if !shm.add_line() {
             return None;
         }
-        let Some(share) = Memory::share(&short.memory) else {
-            short.say_no_memory();
-            short.remove_line();
+        let Some(share) = Memory::share(&shm.memory) else {
+            shm.say_no_memory();
+            shm.remove_line();
             return None;
         };
         let started = Answerer::new().and_then(|(line, memory)| {
             let end = line.end();
-            let (connection, short) = (Arc::clone(self), Arc::clone(short));
+            let (connection, shm) = (Arc::clone(self), Arc::clone(shm));
             let server = Arc::clone(server);
             let thread = meantime_process::thread::spawn("meantime-line", move || {
-                calls::serve(&server, &short, &connection, line, share);
-                short.remove_line();
+                calls::serve(&server, &shm, &connection, line, share);
+                shm.remove_line();
             })?;
             locked(&self.lines).push((end, thread));
             Ok(memory)
         });
         if let Err(error) = &started {
-            short.messages.no_line.log_if_due(|times| {
+            shm.messages.no_line.log_if_due(|times| {
                 tracing::warn!(%error, times, "no line for a program");
             });
-            short.remove_line();
+            shm.remove_line();
         }
         started.ok()
     }

@@ -10,7 +10,7 @@ use meantime_shm_rpc::message::{
 };
 use meantime_shm_rpc::owner::Answerer;
 
-use super::Short;
+use super::SharedPath;
 use super::connection::Connection;
 use super::gate::Done;
 use super::memory::Share;
@@ -29,7 +29,7 @@ const SEQUENCE: u32 = 64;
 /// Serves a line until it ends. This is a thread's main function.
 pub(super) fn serve(
     server: &Server,
-    short: &Short,
+    shm: &SharedPath,
     connection: &Arc<Connection>,
     mut line: Answerer,
     mut share: Share,
@@ -38,7 +38,7 @@ pub(super) fn serve(
     while let Ok(request) = line.next() {
         if request.len as usize > share.data() {
             if !share.grow(request.len as usize) {
-                short.say_no_memory();
+                shm.say_no_memory();
                 line.drop_data(share.data());
                 // The caller goes to the kernel, and has to find there what others have written.
                 let open = connection.file(request.handle);
@@ -46,7 +46,7 @@ pub(super) fn serve(
                     sharing.gate.close();
                 }
                 let reply = Reply::without(Status::Long);
-                short.counts.add(&request, &reply);
+                shm.counts.add(&request, &reply);
                 line.answer(&reply);
                 continue;
             }
@@ -59,7 +59,7 @@ pub(super) fn serve(
         let _acting = Caller::NOBODY.act();
         let call = AssertUnwindSafe(|| server.call(connection, &request, data, &line));
         let reply = catch_unwind(call).unwrap_or(Reply::done(-i64::from(libc::EIO), 0));
-        short.counts.add(&request, &reply);
+        shm.counts.add(&request, &reply);
         line.answer(&reply);
     }
 }

@@ -16,15 +16,15 @@ impl Model {
             Op::Open => !program.is_open,
             Op::Close => program.is_open && !program.is_mapped,
             Op::Take => program.is_open && self.has_library[i] && !program.has_taken,
-            Op::ShortRead | Op::ShortWrite => program.is_open && program.has_taken,
+            Op::SharedRead | Op::SharedWrite => program.is_open && program.has_taken,
             Op::Unmap => program.is_mapped,
             _ => program.is_open,
         };
         if program.left == 0 || !may {
             return None;
         }
-        let reads = matches!(op, Op::ShortRead | Op::LongRead | Op::DirectRead);
-        let writes = matches!(op, Op::ShortWrite | Op::LongWrite | Op::DirectWrite | Op::Store);
+        let reads = matches!(op, Op::SharedRead | Op::LongRead | Op::DirectRead);
+        let writes = matches!(op, Op::SharedWrite | Op::LongWrite | Op::DirectWrite | Op::Store);
         let before = match () {
             () if reads => state.old,
             () if writes => state.complete,
@@ -34,7 +34,7 @@ impl Model {
         let at = match op {
             Op::Open => At::Idle,
             Op::Take => At::Take,
-            Op::ShortRead | Op::ShortWrite => At::Short,
+            Op::SharedRead | Op::SharedWrite => At::SharedMemory,
             Op::LongRead => At::Page,
             Op::LongWrite => At::Lock,
             Op::Store if program.has_taken => At::Leave(Sent::Queued),
@@ -277,10 +277,10 @@ impl Model {
                     "TAKE is refused"
                 }
                 _ => {
-                    self.gate(state, i).mode = Mode::Short;
+                    self.gate(state, i).mode = Mode::SharedMemory;
                     state.programs[i].has_taken = true;
                     state.end(i);
-                    "TAKE: the gate is short"
+                    "TAKE: the gate is at shared memory"
                 }
             },
             At::Entering => {
@@ -296,7 +296,7 @@ impl Model {
                     "TAKE: nothing is kept"
                 }
             }
-            At::Short => {
+            At::SharedMemory => {
                 let gate = self.gate(state, i);
                 gate.calls += 1;
                 let at = if gate.mode.admits() { At::Entered } else { At::Refused };
@@ -305,24 +305,24 @@ impl Model {
             }
             At::Refused => {
                 self.gate(state, i).calls -= 1;
-                to(state, if program.op == Op::ShortRead { At::Page } else { At::Lock });
+                to(state, if program.op == Op::SharedRead { At::Page } else { At::Lock });
                 "takes the FUSE path"
             }
             At::Entered => {
                 match program.op {
-                    Op::ShortRead => state.programs[i].version = state.file,
+                    Op::SharedRead => state.programs[i].version = state.file,
                     _ => state.file = version,
                 }
                 to(state, At::Ending);
-                "the short call is executed"
+                "the shared-memory call is executed"
             }
             At::Ending => {
                 self.gate(state, i).calls -= 1;
                 match program.op {
-                    Op::ShortRead => wrong = state.read(i, version),
+                    Op::SharedRead => wrong = state.read(i, version),
                     _ => state.written(i),
                 }
-                "the short call is complete"
+                "the shared-memory call is complete"
             }
         };
         Some((what, wrong))
@@ -332,7 +332,7 @@ impl Model {
     /// answer at once.
     fn empty(&self, state: &mut State, i: usize) {
         let gate = self.gate(state, i);
-        gate.mode = if self.rules.long_wins { gate.mode.emptied() } else { Mode::Short };
+        gate.mode = if self.rules.long_wins { gate.mode.emptied() } else { Mode::SharedMemory };
         if state.programs[i].at == At::Entering {
             state.programs[i].has_taken = true;
             state.end(i);

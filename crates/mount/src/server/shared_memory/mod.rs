@@ -15,7 +15,8 @@
 //! - Each `close` of an open file is counted before it returns
 //!   ([`closings`](meantime_shm_rpc::closings)), so a program does not use the handle of a
 //!   descriptor that it closed.
-//! - While a file is [`Short`](gate::Mode::Short) the kernel caches no attributes of it.
+//! - While a file is [`SharedMemory`](gate::Mode::SharedMemory) the kernel caches no attributes of
+//!   it.
 //! - Only processes of our own user are served. A process that breaks the protocol loses its
 //!   connection.
 //!
@@ -58,7 +59,7 @@ use super::throttled::ThrottledMessage;
 const LINES_MAX: u32 = 256;
 
 /// A mount's shared-memory path.
-pub(crate) struct Short {
+pub(crate) struct SharedPath {
     socket: OwnedFd,
     words: Arc<Words>,
     left_files: Arc<LeftFiles>,
@@ -100,7 +101,7 @@ pub(crate) enum NotTaken {
     NoRoom,
 }
 
-impl Short {
+impl SharedPath {
     /// Listens under `name`. `memory` is the number of bytes that all lines may have, or `None` for
     /// a quarter of `cache`, the size of our page cache.
     pub(crate) fn new(name: &str, memory: Option<u64>, cache: u64) -> io::Result<Self> {

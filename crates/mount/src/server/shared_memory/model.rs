@@ -12,9 +12,9 @@
 //! in progress, the file (or the kernel's page, if it is dirty) must not be old, and a clean page
 //! must be the same as the file. In addition, some step must always be possible.
 //!
-//! A store to mapped memory is complete at once, in the kernel's page. So a short or direct write
-//! that begins later must win. A write that was in progress may come before or after, as for any
-//! two concurrent writes. It can come after the store although the page is written back still
+//! A store to mapped memory is complete at once, in the kernel's page. So a shared-memory or direct
+//! write that begins later must win. A write that was in progress may come before or after, as for
+//! any two concurrent writes. It can come after the store although the page is written back still
 //! later: then the page's content wins.
 //!
 //! # What is left out
@@ -47,9 +47,9 @@ struct Rules {
     take_drops: bool,
     /// This also holds if a notice after a direct write is to do that but has not done it yet.
     takes_see_notices: bool,
-    /// The gate becomes short only after the kernel has dropped it.
+    /// The gate becomes `SharedMemory` only after the kernel has dropped it.
     drops_first: bool,
-    /// The gate does not become short if it has become long meanwhile.
+    /// The gate does not become `SharedMemory` if it has become long meanwhile.
     long_wins: bool,
     /// A long gate cannot be taken.
     long_stays: bool,
@@ -94,8 +94,8 @@ enum Op {
     Open,
     Close,
     Take,
-    ShortRead,
-    ShortWrite,
+    SharedRead,
+    SharedWrite,
     LongRead,
     LongWrite,
     DirectRead,
@@ -111,8 +111,8 @@ const OPS: [(Op, &str); 12] = [
     (Op::Open, "opens"),
     (Op::Close, "closes"),
     (Op::Take, "takes"),
-    (Op::ShortRead, "begins a short read"),
-    (Op::ShortWrite, "begins a short write"),
+    (Op::SharedRead, "begins a shared-memory read"),
+    (Op::SharedWrite, "begins a shared-memory write"),
     (Op::LongRead, "begins a long read"),
     (Op::LongWrite, "begins a long write"),
     (Op::DirectRead, "begins a direct read"),
@@ -160,7 +160,7 @@ enum At {
     Entering,
     Emptying,
     /// A call of the shared-memory path is sent, entered, executed, or refused.
-    Short,
+    SharedMemory,
     Entered,
     Ending,
     Refused,

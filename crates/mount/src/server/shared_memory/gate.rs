@@ -4,7 +4,7 @@
 //! ```text
 //!              a program takes            the kernel has dropped
 //!              an open file               what it kept of it
-//!    Fresh ───────────────────▶ Entering ────────────────────▶ Short
+//!    Fresh ───────────────────▶ Entering ────────────────────▶ SharedMemory
 //!      │                            │                            │
 //!      └────────────────────────────┴────────────────────────────┘
 //!                                   │ the kernel reads or writes pages of its cache,
@@ -13,9 +13,9 @@
 //!                                 Long
 //! ```
 //! There is no transition back. A file gets a new gate when all users that had it open have closed
-//! it. As long as the gate is `Fresh` or `Short`, none of these users has content in the kernel's
-//! cache, because that would have come from us. What is left there from before is dropped while the
-//! gate is `Entering`.
+//! it. As long as the gate is `Fresh` or `SharedMemory`, none of these users has content in the
+//! kernel's cache, because that would have come from us. What is left there from before is dropped
+//! while the gate is `Entering`.
 //!
 //! The request that makes the gate `Long` is answered after the last call of the shared-memory path
 //! has ended. Then the kernel caches what such calls have written, and later calls are refused.
@@ -35,31 +35,31 @@ pub(crate) enum Mode {
     /// The kernel is told to drop the content that it kept.
     Entering = 1,
     /// Calls of the shared-memory path are executed.
-    Short = 2,
+    SharedMemory = 2,
     /// The kernel has some of the content.
     Long = 3,
 }
 
 impl Mode {
-    const ALL: [Self; 4] = [Self::Fresh, Self::Entering, Self::Short, Self::Long];
+    const ALL: [Self; 4] = [Self::Fresh, Self::Entering, Self::SharedMemory, Self::Long];
 
     /// Returns the mode after a program takes the file, or `None` if it cannot take it.
     pub(super) fn taken(self) -> Option<Self> {
         match self {
             Self::Fresh => Some(Self::Entering),
-            Self::Entering | Self::Short => Some(self),
+            Self::Entering | Self::SharedMemory => Some(self),
             Self::Long => None,
         }
     }
 
     /// Returns the mode after the kernel has dropped the content that it kept.
     pub(super) fn emptied(self) -> Self {
-        if self == Self::Entering { Self::Short } else { self }
+        if self == Self::Entering { Self::SharedMemory } else { self }
     }
 
     /// Returns whether calls of the shared-memory path are executed.
     pub(super) fn admits(self) -> bool {
-        self == Self::Short
+        self == Self::SharedMemory
     }
 }
 
@@ -297,7 +297,8 @@ impl Gate {
     }
 
     /// Takes the file for a program. Returns the mode that the file has now: `Entering` (the kernel
-    /// has to drop what it kept, then [`emptied`](Self::emptied) is called), `Short`, or `Long`.
+    /// has to drop what it kept, then [`emptied`](Self::emptied) is called), `SharedMemory`, or
+    /// `Long`.
     pub(super) fn take(&self) -> Mode {
         // This is set before the mode changes, so that attributes that are sent from now on are not
         // kept.
@@ -320,7 +321,7 @@ impl Gate {
     #[inline]
     pub(super) fn enter(&self) -> Option<Call<'_>> {
         // Refused calls do not make the kernel wait in `close`.
-        if mode(self.state.load(Ordering::SeqCst)) != Mode::Short {
+        if mode(self.state.load(Ordering::SeqCst)) != Mode::SharedMemory {
             return None;
         }
         let state = self.state.fetch_add(1, Ordering::SeqCst);
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!((gate.take(), gate.enter().is_none()), (Mode::Entering, true));
         assert_eq!(gate.take(), Mode::Entering, "by another program");
         gate.emptied();
-        assert_eq!((gate.take(), gate.enter().is_some()), (Mode::Short, true));
+        assert_eq!((gate.take(), gate.enter().is_some()), (Mode::SharedMemory, true));
         gate.close();
         assert_eq!((gate.take(), gate.enter().is_none()), (Mode::Long, true));
         gate.emptied();
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(gate.mode(), Mode::Long, "while the kernel dropped it, it read it again");
     }
 
-    fn short() -> Gate {
+    fn taken() -> Gate {
         let gate = Gate::new();
         gate.take();
         gate.emptied();
@@ -384,7 +385,7 @@ mod tests {
     #[test]
     fn a_file_is_left_to_the_kernel_if_the_shared_memory_path_does_not_pay() {
         let reads_until_left = |has_writer: bool, done: &[Done]| {
-            let gate = short();
+            let gate = taken();
             gate.has_writer.store(has_writer, Ordering::Relaxed);
             (1..1_000_000).find(|_| {
                 done.iter().for_each(|done| gate.count(*done));
@@ -405,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_file_is_left_at_once_if_nobody_uses_it() {
-        let gate = short();
+        let gate = taken();
         assert!(!gate.is_fresh() && !gate.leave_if_fresh(true) && gate.enter().is_some());
         for fits in [true, false] {
             let gate = Gate::new();
@@ -419,14 +420,14 @@ mod tests {
 
     #[test]
     fn a_file_is_better_left_if_it_was_left_or_the_kernel_has_most_of_it() {
-        let gate = short();
+        let gate = taken();
         (0..8).for_each(|_| gate.count(hit(true)));
         gate.count_kept(SMALL_FILE_BYTES, SMALL_FILE_BYTES);
         gate.count_kept(400_000, 1 << 20);
         assert!(!gate.is_better_left());
         gate.count_kept(200_000, 1 << 20);
         assert!(gate.is_better_left());
-        let gate = short();
+        let gate = taken();
         gate.count(Done::Sequence { fits: true });
         assert!(gate.is_better_left());
     }
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn only_what_fits_into_memory_is_read_ahead() {
         for fits in [true, false] {
-            let gate = short();
+            let gate = taken();
             while !gate.is_closed() {
                 gate.count(Done::Hit { is_slow: true, fits });
             }
@@ -447,7 +448,7 @@ mod tests {
 
     #[test]
     fn who_just_opened_the_file_to_append_is_awaited_for_a_moment() {
-        let gate = short();
+        let gate = taken();
         gate.appenders.store(1, Ordering::SeqCst);
         gate.opened_to_append();
         let begun = Instant::now();
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_program_that_only_appends_by_the_kernel_holds_up_little() {
-        let gate = short();
+        let gate = taken();
         gate.appenders.store(1, Ordering::SeqCst);
         let awaited = |times: usize| {
             let begun = Instant::now();
