@@ -25,7 +25,7 @@ __attribute__((constructor)) static void choose(int count, char **arguments) {
             stat(mounts[n].dir, &of) != 0)
             continue;
         snprintf(told, sizeof told, "%lu:%s-%s", (unsigned long)of.st_dev, sockets, mounts[n].name);
-        setenv("MEANTIME_SHORT", told, 1);
+        setenv("MEANTIME_SHARED_MEMORY", told, 1);
         return;
     }
 }

@@ -7,8 +7,8 @@
 # finds both images whole before each mount and at the end. It needs root, and
 # target/release/meantime or the one that MEANTIME names. RESULTS=DIRECTORY keeps what was found.
 #
-# WAY=short: programs that are told a path on a mount, and what they start, have the library of
-# `meantime run` (beside the command), and take the shared-memory path
+# WAY=shared-memory: programs that are told a path on a mount, and what they start, have the library
+# of `meantime run` (beside the command), and take the shared-memory path
 # (docs/shared-memory-path.md). At the end the script says how many calls on data did.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,9 +23,9 @@ for user in fsgqa fsgqa2 123456-fsgqa; do
 done
 meantime=$(realpath "${MEANTIME:-${CARGO_TARGET_DIR:-target}/release/meantime}")
 [ -x "$meantime" ] || not_run "there is no $meantime (make build, or MEANTIME=PATH)"
-way=${WAY:-long}
+way=${WAY:-fuse}
 library=$(dirname "$meantime")/libmeantime_intercept.so
-[ "$way" = long ] || [ -e "$library" ] || not_run "there is no $library (make build)"
+[ "$way" = fuse ] || [ -e "$library" ] || not_run "there is no $library (make build)"
 
 # Mounts, and the helper beside mount(8)'s others, are in a name space of this script's own.
 if [ -z "${MEANTIME_XFSTESTS_APART:-}" ]; then
@@ -69,7 +69,7 @@ for name in first second; do mkfs.ext4 -q -F -b 4096 "$work/$name.img" 2G; done
 mkdir "$work/upper" "$work/work"
 cat >"$work/upper/mount.fuse.meantime" <<HELPER
 #!/bin/sh
-unset LD_PRELOAD MEANTIME_SHORT
+unset LD_PRELOAD MEANTIME_SHARED_MEMORY
 image=$work/\$1.img dir=\$2 options=
 shift 2
 while getopts sfnvo: option; do
@@ -84,7 +84,7 @@ e2fsck -fn "\$image" >$work/e2fsck.log 2>&1 || {
     { echo "before a mount at \$dir:"; cat $work/e2fsck.log; } >>$work/broken.log
 }
 name=\$(basename \$image .img)
-[ $way = long ] || options=\$options,short=meantime-xfstests-$$-\$name
+[ $way = fuse ] || options=\$options,short=meantime-xfstests-$$-\$name
 rm -f "\$image.metrics"
 exec $meantime mount "kernel:\$image" "\$dir" -o "fsname=\$name\$options" \
     --metrics "unix:\$image.metrics"
@@ -136,7 +136,7 @@ export TEST_DEV=first SCRATCH_DEV=second
 (
     export FSTYP=fuse FUSE_SUBTYP=.meantime
     export MOUNT_OPTIONS="-o allow_other" TEST_FS_MOUNT_OPTS="-o allow_other"
-    if [ "$way" = short ]; then
+    if [ "$way" = shared-memory ]; then
         cc -shared -fPIC -O1 -o "$work/choose.so" scripts/xfstests-way.c
         # (Those that were loaded last begin first.)
         export MEANTIME_SOCKETS=meantime-xfstests-$$ LD_PRELOAD=$library:$work/choose.so
@@ -174,7 +174,7 @@ if [ -s "$work/broken.log" ]; then
     echo "xfstests: e2fsck found an image damaged"
     status=1
 fi
-if [ "$way" = short ]; then
+if [ "$way" = shared-memory ]; then
     # The last counts of each server.
     awk '$2 ~ /^meantime_mount_(short_calls|requests)_total/ { counts[$1 " " $2] = $3 }
         END {

@@ -5,8 +5,8 @@
 //! Reads, writes and fsyncs of files of the mount go to its owner's process by shared memory
 //! ([`meantime_shm_rpc`]), without the kernel. The descriptors are the kernel's, as FUSE gave them.
 //! All other calls take the *FUSE path*, to the next definition of the function, on the same
-//! descriptor. `MEANTIME_SHORT=DEVICE:NAME`, which `meantime run` sets, names the mount's `st_dev`
-//! and the owner's socket. Without it each function only calls the next definition.
+//! descriptor. `MEANTIME_SHARED_MEMORY=DEVICE:NAME`, which `meantime run` sets, names the mount's
+//! `st_dev` and the owner's socket. Without it each function only calls the next definition.
 //!
 //! # What it promises
 //! - A call goes to the file to which its descriptor refers when the call begins. The information

@@ -40,7 +40,7 @@ struct Name {
 const NAME_BYTES: usize = 107;
 
 /// The variable that `meantime run` sets: `DEVICE:NAME`.
-const VARIABLE: &CStr = c"MEANTIME_SHORT";
+const VARIABLE: &CStr = c"MEANTIME_SHARED_MEMORY";
 
 /// Is called by the loader before the program begins.
 #[used]

@@ -65,7 +65,7 @@ pub use layout::DATA_BYTES;
 
 /// The variable that tells a program of the shared-memory path. It holds the mount's `st_dev`, in
 /// decimal, a colon, and the name of the owner's socket.
-pub const VARIABLE: &str = "MEANTIME_SHORT";
+pub const VARIABLE: &str = "MEANTIME_SHARED_MEMORY";
 
 /// The error that the other side has ended the line, or that its process has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The shared-memory path of `meantime run`: programs in C that do with their descriptors what a
 //! program may do, and others' programs.
 //!
-//! `MEANTIME_SHORT_ROUNDS=1000000` for longer runs than usual (thousands of rounds).
+//! `MEANTIME_SHARED_MEMORY_ROUNDS=1000000` for longer runs than usual (thousands of rounds).
 
 use std::path::{Path, PathBuf};
 
@@ -19,14 +19,15 @@ pub(crate) fn library() -> PathBuf {
 
 /// Rounds of a program that does `usual` ones.
 fn rounds(usual: u64) -> String {
-    let asked = std::env::var("MEANTIME_SHORT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let asked =
+        std::env::var("MEANTIME_SHARED_MEMORY_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
     // The whole is for a program with 10⁴ rounds.
     asked.map_or(usual, |rounds: u64| (usual * rounds / 10_000).max(1)).to_string()
 }
 
 /// Seconds that a program may take.
 fn limit() -> &'static str {
-    if std::env::var_os("MEANTIME_SHORT_ROUNDS").is_some() { "7200" } else { "120" }
+    if std::env::var_os("MEANTIME_SHARED_MEMORY_ROUNDS").is_some() { "7200" } else { "120" }
 }
 
 /// The program `name`, compiled; `None` without a compiler.

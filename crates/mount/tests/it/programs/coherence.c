@@ -85,7 +85,7 @@ __attribute__((format(printf, 1, 2))) static void note(const char *format, ...) 
 }
 
 /* Whether this process takes the shared-memory path. */
-static int is_short(void) { return getenv("MEANTIME_SHORT") != NULL; }
+static int is_short(void) { return getenv("MEANTIME_SHARED_MEMORY") != NULL; }
 
 static void open_file(void) {
     char block[512];
