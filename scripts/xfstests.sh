@@ -84,7 +84,7 @@ e2fsck -fn "\$image" >$work/e2fsck.log 2>&1 || {
     { echo "before a mount at \$dir:"; cat $work/e2fsck.log; } >>$work/broken.log
 }
 name=\$(basename \$image .img)
-[ $way = fuse ] || options=\$options,short=meantime-xfstests-$$-\$name
+[ $way = fuse ] || options=\$options,shared_memory=meantime-xfstests-$$-\$name
 rm -f "\$image.metrics"
 exec $meantime mount "kernel:\$image" "\$dir" -o "fsname=\$name\$options" \
     --metrics "unix:\$image.metrics"

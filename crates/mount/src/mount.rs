@@ -112,7 +112,7 @@ impl Mount {
 
     fn server(fs: &FileSystem, options: &Options) -> Result<Server, ServeError> {
         let serving = Serving { timeout: options.timeout, sync: options.sync };
-        let shm = options.short.as_deref().and_then(|name| {
+        let shm = options.shared_memory.as_deref().and_then(|name| {
             let cache = fs.cache_counters().capacity_pages as u64 * 4096;
             let made =
                 SharedPath::new(name, options.shared_memory_limit, cache).inspect_err(|error| {
@@ -160,7 +160,7 @@ impl Mount {
         Arc::clone(&self.requests)
     }
 
-    /// Returns the counts of the shared-memory path, if there is one ([`Options::short`]).
+    /// Returns the counts of the shared-memory path, if there is one ([`Options::shared_memory`]).
     pub fn calls(&self) -> Option<Arc<CallCounts>> {
         self.calls.clone()
     }

@@ -39,7 +39,7 @@ pub struct Options {
     pub threads: usize,
     /// The name of a socket, unique on this machine, at which programs ask for the shared-memory
     /// path. Only programs of this user get it.
-    pub short: Option<String>,
+    pub shared_memory: Option<String>,
     /// The limit in bytes of memory that programs on the shared-memory path share with this
     /// process, and of its copies. Calls beyond it go through the kernel. `None` stands for a
     /// quarter of the page cache's size, and at least 16 MiB.
@@ -60,7 +60,7 @@ impl Default for Options {
             nonempty: false,
             timeout: Duration::from_secs(86_400),
             threads: 0,
-            short: None,
+            shared_memory: None,
             shared_memory_limit: None,
         }
     }
@@ -259,7 +259,7 @@ impl Words {
             }
             "fsname" => options.source = value.to_owned(),
             // This is for tests, whose programs are not started by `meantime run`.
-            "short" => options.short = Some(value.to_owned()),
+            "shared_memory" => options.shared_memory = Some(value.to_owned()),
             "subtype" => {}
             _ => return Err(Wrong::Unknown),
         }

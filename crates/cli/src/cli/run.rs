@@ -29,7 +29,7 @@ pub(crate) struct RunArgs {
     pub no_shared_memory: bool,
     /// (The name of the socket at which the process of --inside asks for the shared-memory path.)
     #[arg(long, hide = true, requires = "inside", value_name = "NAME")]
-    pub short: Option<String>,
+    pub shared_memory: Option<String>,
     /// Memory for the page cache, e.g. 64M [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub cache: Option<usize>,

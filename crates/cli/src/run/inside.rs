@@ -26,7 +26,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let options = words(args)?.options;
     // The library is looked for before this process has other mounts: in a chroot the kernel names
     // this command by the path outside from then on.
-    let library = args.short.as_ref().map(|_| library::find()).transpose()?;
+    let library = args.shared_memory.as_ref().map(|_| library::find()).transpose()?;
     let entered = namespace::enter(Path::new(&args.at), &options, rustix::stdio::stdin())
         .map_err(Failure::new)?;
     let Some(stdin) = entered.wait().context(STARTING)? else {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     };
     let mut command = Command::new(name);
     command.args(rest);
-    if let (Some(socket), Some(library)) = (&args.short, &library) {
+    if let (Some(socket), Some(library)) = (&args.shared_memory, &library) {
         let mount = std::fs::metadata(&args.at).context(STARTING)?;
         command.env(meantime_shm_rpc::VARIABLE, format!("{}:{socket}", mount.dev()));
         command.env("LD_PRELOAD", library::preloaded(library));

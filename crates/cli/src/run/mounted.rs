@@ -71,7 +71,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut words = words(args)?;
     if !args.no_shared_memory {
         match library::find() {
-            Ok(_) => words.options.short = Some(socket_name()?),
+            Ok(_) => words.options.shared_memory = Some(socket_name()?),
             Err(why) => {
                 why.show();
                 warn("the program's data go through the kernel, which takes longer");
@@ -90,7 +90,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     signal::catch_for_child();
     // The program's process starts while the device is being opened.
     let mut program =
-        Program(inside(args, words.options.short.as_deref(), theirs).context(STARTING)?);
+        Program(inside(args, words.options.shared_memory.as_deref(), theirs).context(STARTING)?);
     signal::forward_to(program.pid());
     let _control = mount::control();
     let endpoint = metrics::serve(args.metrics.as_deref())?;
@@ -129,15 +129,15 @@ fn nothing_written(fs: FileSystem, end: Result<ExitCode, Failure>) -> Result<Exi
 }
 
 /// Starts this command again, with `socket` as its standard input.
-fn inside(args: &RunArgs, short: Option<&str>, socket: OwnedFd) -> std::io::Result<Child> {
+fn inside(args: &RunArgs, name: Option<&str>, socket: OwnedFd) -> std::io::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("meantime").args(["run", "--inside", "--device", &args.device, "--at"]);
     command.arg(&args.at);
     for options in &args.options {
         command.args(["-o", options]);
     }
-    if let Some(name) = short {
-        command.args(["--short", name]);
+    if let Some(name) = name {
+        command.args(["--shared-memory", name]);
     }
     command.arg("--").args(&args.program).stdin(Stdio::from(socket)).spawn()
 }

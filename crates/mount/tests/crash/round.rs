@@ -197,7 +197,7 @@ impl Place {
 
     /// Returns the way of a program. Usually it is the short one.
     fn way(&mut self) -> Way {
-        if self.rng.below(4) > 0 { Way::Short } else { Way::Long }
+        if self.rng.below(4) > 0 { Way::SharedMemory } else { Way::Fuse }
     }
 
     /// Waits until each program has made something durable.

@@ -40,7 +40,7 @@ pub(crate) fn serve() {
         Ok(fs) => fs,
         Err(error) => return println!("skipped: {error}"),
     };
-    let options = Options { short: std::env::var("SOCKET").ok(), ..Options::default() };
+    let options = Options { shared_memory: std::env::var("SOCKET").ok(), ..Options::default() };
     let mount = match Mount::new(fs, Path::new(&dir), &options) {
         Ok(mount) => mount,
         Err(error) => return println!("skipped: {error}"),

@@ -263,7 +263,7 @@ fn the_label_can_be_asked_for() {
 /// the former.
 #[test]
 fn syncfs_makes_everything_durable_by_the_shared_memory_path_only() {
-    for (way, commits) in [(Way::Long, false), (Way::Short, true)] {
+    for (way, commits) in [(Way::Fuse, false), (Way::SharedMemory, true)] {
         let Some(served) = Served::by(way, "64M", &Options::default()) else { return };
         let counted = || served.mounted().file_system().journal_counters().unwrap().commits;
         served.mounted().file_system().sync().unwrap();

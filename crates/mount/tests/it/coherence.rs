@@ -15,11 +15,15 @@ use meantime_testkit::{e2fs, setting};
 
 use crate::programs::source;
 use crate::served::{DataCalls, Served};
-use crate::way::Way::{self, Long, Short};
+use crate::way::Way::{self, Fuse, SharedMemory};
 
 /// The ways of the processes that share a file.
-const WAYS: [&[Way]; 4] =
-    [&[Short, Long], &[Short, Short], &[Short, Short, Long, Long], &[Long; 2]];
+const WAYS: [&[Way]; 4] = [
+    &[SharedMemory, Fuse],
+    &[SharedMemory, SharedMemory],
+    &[SharedMemory, SharedMemory, Fuse, Fuse],
+    &[Fuse; 2],
+];
 /// Room for what the processes share.
 const SHARED_BYTES: u64 = 1 << 20;
 
@@ -88,7 +92,7 @@ impl Run<'_> {
 fn processes_by_both_ways_find_each_others_bytes() {
     let seconds = setting("MEANTIME_COHERENCE_SECONDS").unwrap_or(5);
     let first = setting("MEANTIME_COHERENCE_SEED").unwrap_or(1);
-    let Some(served) = Served::by(Long, "256M", &Options::default()) else { return };
+    let Some(served) = Served::by(Fuse, "256M", &Options::default()) else { return };
     let Some(program) = compiled(&served) else { return };
     let begun = Instant::now();
     let mut all_calls = BTreeMap::<String, DataCalls>::new();
@@ -105,11 +109,11 @@ fn processes_by_both_ways_find_each_others_bytes() {
             let file = served.dir().join(mode);
             run.end(mode, &file, ways, ways.len());
             let calls = served.data_calls().since(before);
-            assert!(calls.short == 0 || ways.contains(&Short), "{mode} by {ways:?}");
+            assert!(calls.short == 0 || ways.contains(&SharedMemory), "{mode} by {ways:?}");
             all_calls.entry(format!("{mode} by {ways:?}")).or_default().add(calls);
             if mode == "append" {
-                run.end("check", &file, &[Long], ways.len());
-                run.end("check", &file, &[Short], ways.len());
+                run.end("check", &file, &[Fuse], ways.len());
+                run.end("check", &file, &[SharedMemory], ways.len());
             }
             served.used(move |_| std::fs::remove_file(file).unwrap());
         }

@@ -23,10 +23,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 macro_rules! by_each_way {
     ($($test:ident),* $(,)?) => {
         mod by_fuse {
-            $(#[test] fn $test() { super::$test(crate::way::Way::Long); })*
+            $(#[test] fn $test() { super::$test(crate::way::Way::Fuse); })*
         }
         mod by_shared_memory {
-            $(#[test] fn $test() { super::$test(crate::way::Way::Short); })*
+            $(#[test] fn $test() { super::$test(crate::way::Way::SharedMemory); })*
         }
     };
 }
@@ -84,7 +84,7 @@ impl Served {
         static NUMBERS: AtomicU32 = AtomicU32::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("meantime-way-{}-{number}", std::process::id());
-        let options = Options { short: Some(name), ..options.clone() };
+        let options = Options { shared_memory: Some(name), ..options.clone() };
         let file_system = MountOptions { write: true, ..MountOptions::default() };
         Some(Self { way, ..Self::with(size, mkfs, &options, &file_system)? })
     }
@@ -101,7 +101,7 @@ impl Served {
         let scratch = image::scratch();
         let image = image::mkfs(scratch.path(), "image", size, mkfs);
         std::fs::create_dir(scratch.path().join("at")).unwrap();
-        let (socket, way) = (options.short.clone(), Way::Long);
+        let (socket, way) = (options.shared_memory.clone(), Way::Fuse);
         let mut served = Self { scratch, image, mount: None, socket, way };
         served.mount(options, file_system).then_some(served)
     }
@@ -129,7 +129,7 @@ impl Served {
         self.unmount();
         let (uid, gid) = (uid.to_string(), gid.to_string());
         e2fs::run("tune2fs", &["-u", &uid, "-g", &gid, self.image.to_str().unwrap()]);
-        let options = Options { short: self.socket.clone(), ..options.clone() };
+        let options = Options { shared_memory: self.socket.clone(), ..options.clone() };
         let file_system = MountOptions { write: true, ..MountOptions::default() };
         assert!(self.mount(&options, &file_system));
     }
@@ -183,7 +183,7 @@ impl Served {
 
     /// Makes `command`, and the processes that it starts, use `way`.
     pub(crate) fn lead(&self, command: &mut Command, way: Way) {
-        if way == Way::Short {
+        if way == Way::SharedMemory {
             let device = self.used(|dir| std::fs::metadata(dir).unwrap().dev());
             way.lead(
                 command,
@@ -213,8 +213,8 @@ impl Served {
         let share = calls.share();
         println!("{what}: {share:.1} % short, {calls:?}");
         match self.way {
-            Way::Long => assert_eq!(calls.short, 0, "{what}"),
-            Way::Short => assert!(share >= 95.0, "{what}: {share:.1} % short, {calls:?}"),
+            Way::Fuse => assert_eq!(calls.short, 0, "{what}"),
+            Way::SharedMemory => assert!(share >= 95.0, "{what}: {share:.1} % short, {calls:?}"),
         }
     }
 

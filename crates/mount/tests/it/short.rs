@@ -24,7 +24,7 @@ fn options() -> (Options, String) {
     static NUMBERS: AtomicU32 = AtomicU32::new(0);
     let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
     let name = format!("meantime-test-{}-{number}", std::process::id());
-    (Options { short: Some(name.clone()), ..Options::default() }, name)
+    (Options { shared_memory: Some(name.clone()), ..Options::default() }, name)
 }
 
 /// A program's connection, with one line.

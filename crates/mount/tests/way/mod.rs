@@ -6,16 +6,16 @@ use std::process::Command;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Through the kernel.
-    Long,
+    Fuse,
     /// With the library that `meantime run` loads.
-    Short,
+    SharedMemory,
 }
 
 impl Way {
     /// Makes `command`, and the processes that it starts, use this way on the mount whose `st_dev`
     /// is `device`, and whose owner listens at `socket`.
     pub(crate) fn lead(self, command: &mut Command, device: u64, socket: &str) {
-        if self == Self::Short {
+        if self == Self::SharedMemory {
             let library = std::env::current_exe().unwrap();
             let library = library.with_file_name("libmeantime_intercept.so");
             assert!(library.is_file(), "cargo builds {} with these tests", library.display());
