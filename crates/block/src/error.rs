@@ -69,7 +69,8 @@ pub enum OpenError {
     },
     /// The device is the kernel's, not Meantime's.
     #[error(
-        "{uri}: the kernel's driver has this device, and here it takes one of our own; e.g. mem:1G"
+        "{uri}: the kernel's driver has this device: a device that Meantime drives is needed, e.g. \
+         mem:1G"
     )]
     NotNvme {
         /// The device.
@@ -100,7 +101,7 @@ pub enum ChannelError {
     #[error(transparent)]
     Hw(#[from] HwError),
     /// The depth is 0 or too large.
-    #[error("a depth of {depth} is not possible: from 1 to {limit} is: its queues are no longer")]
+    #[error("depth {depth}: this device's queues allow 1 to {limit}")]
     Depth {
         /// The depth requested.
         depth: u16,
@@ -164,7 +165,7 @@ pub enum IoErrorKind {
     Command(#[from] CommandError),
     /// A comparison found different data. A compare-and-write has written nothing, according to the
     /// device.
-    #[error("what is there is not what was expected")]
+    #[error("the data on the device differ from the expected data")]
     Miscompare,
     /// In a compare-and-write, the comparison failed, and the device performed or began the write,
     /// in violation of the specification.
@@ -281,7 +282,10 @@ pub enum SubmitError {
     #[error("the device does not support {0}")]
     Unsupported(&'static str),
     /// The policy needs an interrupt vector and the channel has none.
-    #[error("the channel has no interrupt vector: use a polled policy, or open it with interrupts")]
+    #[error(
+        "the channel has no interrupt vector: use a polled policy, or set \
+         `ChannelOptions::interrupt` to `Some(true)`"
+    )]
     NoInterrupt,
     /// The device is read-only.
     #[error("the device cannot be written: {0}")]

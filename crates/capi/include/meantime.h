@@ -47,8 +47,8 @@
  *                  been done.
  *     -ENODEV      the device is gone
  *     -ENOSPC      the namespace has no capacity left
- *     -EILSEQ      of a compare-and-write: what is there is not what was expected, and nothing was
- *                  written
+ *     -EILSEQ      of a compare-and-write: the data on the device differ from the expected data,
+ *                  and nothing was written
  *     -EIO         the device reported an error; or a bug in this library was met, and the channel,
  *                  or the group with its channels, is of no more use
  *     others       what the kernel said, e.g. -ENOENT or -EACCES from mt_open()
