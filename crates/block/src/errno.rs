@@ -136,7 +136,7 @@ impl From<&IoError> for Errno {
 impl From<&RequestError> for Errno {
     fn from(error: &RequestError) -> Self {
         match error {
-            RequestError::Rejected(error) => Self::from(error),
+            RequestError::Refused(error) => Self::from(error),
             RequestError::Failed(error) => Self::from(error),
             RequestError::Memory(_) => Self(libc::ENOMEM),
             RequestError::Quarantined => Self(libc::ENODEV),

@@ -158,6 +158,7 @@ fn what(op: Op, lba: u64) -> String {
 
 /// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IoErrorKind {
     /// One of its NVMe commands failed. A kernel request that is given up is
     /// [`CommandError::TimedOut`], too.
@@ -305,10 +306,11 @@ pub enum SubmitError {
 
 /// Why a synchronous request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum RequestError {
     /// It was refused.
     #[error(transparent)]
-    Rejected(#[from] SubmitError),
+    Refused(#[from] SubmitError),
     /// It failed.
     #[error(transparent)]
     Failed(#[from] IoError),

@@ -43,7 +43,7 @@ fn bytes_that_cannot_be_written_are_refused_and_nothing_is() {
     let before = rig.ssd.counters();
     for (bytes, offset) in [(512, 0), (4096, 512), (1, 4095), (8191, 0)] {
         let error = channel.write_at(&vec![1; bytes], offset).expect_err("parts of blocks");
-        let RequestError::Rejected(SubmitError::Unaligned { block_bytes: 4096, .. }) = error else {
+        let RequestError::Refused(SubmitError::Unaligned { block_bytes: 4096, .. }) = error else {
             panic!("{bytes} at {offset}: {error}");
         };
     }
@@ -52,7 +52,7 @@ fn bytes_that_cannot_be_written_are_refused_and_nothing_is() {
         for error in [channel.write_at(&data, offset), channel.read_at(&mut data, offset)] {
             let error = error.expect_err("beyond the end");
             assert!(
-                matches!(error, RequestError::Rejected(SubmitError::OutOfRange { .. })),
+                matches!(error, RequestError::Refused(SubmitError::OutOfRange { .. })),
                 "{bytes} at {offset}: {error}"
             );
         }

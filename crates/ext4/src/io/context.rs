@@ -248,7 +248,7 @@ impl IoContext {
         let number = self.flushes.begin();
         let mut result = self.channel.flush();
         // Read-ahead may have filled a short queue.
-        while matches!(result, Err(RequestError::Rejected(SubmitError::Full { .. })))
+        while matches!(result, Err(RequestError::Refused(SubmitError::Full { .. })))
             && self.in_flight.make_room(&mut self.channel)
         {
             result = self.channel.flush();
