@@ -174,7 +174,7 @@ impl<C: GroupChannel, W: Watch> PollGroup<C, W> {
     /// The channel of `key`, to send requests, or to change its policy.
     ///
     /// # Panics
-    /// If it was removed.
+    /// If it was removed, or the key is of another group.
     #[inline]
     pub fn channel(&mut self, key: ChannelKey) -> &mut C {
         self.mark_busy(key.0);
@@ -184,7 +184,7 @@ impl<C: GroupChannel, W: Watch> PollGroup<C, W> {
     /// The watch of `key`, to take what it has.
     ///
     /// # Panics
-    /// If it was removed.
+    /// If it was removed, or the key is of another group.
     pub fn watched(&mut self, key: WatchKey) -> &mut W {
         self.watches.get_mut(key.0)
     }
@@ -192,7 +192,7 @@ impl<C: GroupChannel, W: Watch> PollGroup<C, W> {
     /// Removes a channel. Its requests stay in flight.
     ///
     /// # Panics
-    /// If it was removed before.
+    /// If it was removed before, or the key is of another group.
     pub fn remove(&mut self, key: ChannelKey) -> C {
         let member = self.channels.remove(key.0);
         self.busy.retain(|at| *at != key.0.0);
@@ -202,7 +202,7 @@ impl<C: GroupChannel, W: Watch> PollGroup<C, W> {
     /// Removes a watch.
     ///
     /// # Panics
-    /// If it was removed before.
+    /// If it was removed before, or the key is of another group.
     pub fn remove_watch(&mut self, key: WatchKey) -> W {
         self.watches.remove(key.0)
     }
@@ -210,7 +210,7 @@ impl<C: GroupChannel, W: Watch> PollGroup<C, W> {
     /// Removes a descriptor.
     ///
     /// # Panics
-    /// If it was removed before.
+    /// If it was removed before, or the key is of another group.
     pub fn remove_descriptor(&mut self, key: DescriptorKey) -> OwnedFd {
         let fd = self.descriptors.remove(key.0);
         self.readable.retain(|at| *at != key.0.0);

@@ -1,6 +1,9 @@
 //! The members of a group, by key.
 
-/// A place, and the generation of what is in it: a key of an earlier one is not taken for it.
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A place, and the generation of what is in it: a key of an earlier one, or of another group, is
+/// not taken for it.
 pub(super) type Key = (usize, u32);
 
 /// Values that keep their places.
@@ -15,30 +18,34 @@ impl<T> Default for Places<T> {
 
 impl<T> Places<T> {
     pub(super) fn add(&mut self, value: T) -> Key {
+        static ADDED: AtomicU32 = AtomicU32::new(1);
         let free = self.0.iter().position(|(_, value)| value.is_none()).unwrap_or(self.0.len());
         if free == self.0.len() {
             self.0.push((0, None));
         }
         let place = &mut self.0[free];
-        place.0 += 1;
-        place.1 = Some(value);
+        // Nothing else is ordered by it.
+        *place = (ADDED.fetch_add(1, Ordering::Relaxed), Some(value));
         (free, place.0)
     }
 
     /// # Panics
-    /// If it was removed.
+    /// If it was removed, or the key is of another group.
     pub(super) fn remove(&mut self, key: Key) -> T {
-        let place = &mut self.0[key.0];
-        let value = if place.0 == key.1 { place.1.take() } else { None };
-        value.expect(GONE)
+        self.place(key).take().expect(GONE)
     }
 
     /// # Panics
-    /// If it was removed.
+    /// If it was removed, or the key is of another group.
     #[inline(always)]
     pub(super) fn get_mut(&mut self, key: Key) -> &mut T {
-        let place = &mut self.0[key.0];
-        if place.0 == key.1 { place.1.as_mut() } else { None }.expect(GONE)
+        self.place(key).as_mut().expect(GONE)
+    }
+
+    #[inline(always)]
+    fn place(&mut self, key: Key) -> &mut Option<T> {
+        let place = self.0.get_mut(key.0).filter(|place| place.0 == key.1);
+        &mut place.expect(GONE).1
     }
 
     /// The value at the place `at`, where there is one.
@@ -66,4 +73,4 @@ impl<T> Places<T> {
     }
 }
 
-const GONE: &str = "it was removed from the group";
+const GONE: &str = "it was removed from the group, or the key is of another group";

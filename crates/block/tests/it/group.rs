@@ -42,6 +42,14 @@ fn number(channel: &mut Channel, blocks: u64) {
 }
 
 #[test]
+#[should_panic(expected = "the key is of another group")]
+fn a_key_of_another_group_is_noticed() {
+    let [mut one, mut other] = [(); 2].map(|()| PollGroup::new());
+    let [_, key] = [&mut one, &mut other].map(|group| group.add(channel("mem:16M", "poll", 1)));
+    one.channel(key);
+}
+
+#[test]
 fn each_channel_is_waited_for_by_its_own_policy() {
     const READS: u64 = 600;
     let mut group = PollGroup::new();
