@@ -133,6 +133,14 @@ impl From<&IoError> for Errno {
     }
 }
 
+/// With the kind of its errno.
+impl From<RequestError> for std::io::Error {
+    fn from(error: RequestError) -> Self {
+        let Errno(errno) = Errno::from(&error);
+        Self::new(Self::from_raw_os_error(errno).kind(), error)
+    }
+}
+
 impl From<&RequestError> for Errno {
     fn from(error: &RequestError) -> Self {
         match error {
@@ -154,5 +162,12 @@ mod tests {
             format!("{:?}", Errno(libc::ENOENT)),
             "Errno(2: No such file or directory (os error 2))"
         );
+    }
+
+    #[test]
+    fn an_error_of_the_standard_library_has_the_kind_and_the_text() {
+        let error = std::io::Error::from(RequestError::Memory("no more".to_owned()));
+        assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+        assert_eq!(error.to_string(), "no memory for the data: no more");
     }
 }
