@@ -267,7 +267,5 @@ fn with_buffer<C: BlockChannel + ?Sized>(
     request: Request,
 ) -> Result<DmaBuf, RequestError> {
     let ticket = channel.submit(request).map_err(|rejected| rejected.error)?;
-    let done = channel.wait(ticket);
-    done.result?;
-    done.buf.ok_or(RequestError::Quarantined)
+    channel.wait(ticket).into_buf()
 }

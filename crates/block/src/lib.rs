@@ -71,9 +71,7 @@
 //! let more = channel.alloc(4096)?;
 //! let first = channel.submit(Request::read(8, buf))?;
 //! let second = channel.submit(Request::read(16, more))?;
-//! let done = channel.wait(first);
-//! done.result?;
-//! assert_eq!(done.buf.map(|buf| buf[0]), Some(7));
+//! assert_eq!(channel.wait(first).into_buf()?[0], 7);
 //! channel.wait(second).result?;
 //! # Ok(())
 //! # }
@@ -104,9 +102,7 @@
 //!         sum += piece.iter().map(|byte| u64::from(*byte)).sum::<u64>();
 //!     }
 //!     sums.push(sum);
-//!     let done = channel.wait(ticket);
-//!     done.result?;
-//!     spare = std::mem::replace(&mut last, done.buf.ok_or("a read's buffer")?);
+//!     spare = std::mem::replace(&mut last, channel.wait(ticket).into_buf()?);
 //! }
 //! assert!(sums[1..].iter().copied().eq((0..99).map(|n| n * 4096)));
 //! println!("{in_gaps} of 400 pieces fitted");

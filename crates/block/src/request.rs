@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::error::{IoError, SubmitError};
+use super::error::{IoError, RequestError, SubmitError};
 use meantime_completion::Policy;
 use meantime_hw::DmaBuf;
 use meantime_nvme::Op;
@@ -200,7 +200,7 @@ pub struct Rejected {
     pub request: Request,
 }
 
-/// A request that has ended.
+/// A request that has ended. [`into_buf`](Self::into_buf) is for requests with a buffer.
 #[derive(Debug)]
 pub struct Done {
     /// Whether it succeeded.
@@ -210,4 +210,17 @@ pub struct Done {
     pub buf: Option<DmaBuf>,
     /// The request's value.
     pub user_data: u64,
+}
+
+impl Done {
+    /// The buffer of a request that succeeded.
+    ///
+    /// # Errors
+    /// [`RequestError::Failed`], which drops the buffer; [`RequestError::Quarantined`] if there is
+    /// none.
+    #[inline]
+    pub fn into_buf(self) -> Result<DmaBuf, RequestError> {
+        self.result?;
+        self.buf.ok_or(RequestError::Quarantined)
+    }
 }

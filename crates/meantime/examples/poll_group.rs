@@ -42,9 +42,7 @@ fn alone(channel: &mut Channel) -> Outcome<()> {
     for n in 0..READS {
         let request = request(channel, buf, n);
         channel.enqueue(request)?;
-        let done = channel.wait_done().ok_or("one is in flight")?;
-        done.result?;
-        buf = done.buf.ok_or("it has a buffer")?;
+        buf = channel.wait_done().ok_or("one is in flight")?.into_buf()?;
     }
     Ok(())
 }
@@ -57,8 +55,7 @@ fn in_group(group: &mut PollGroup<Channel>) -> Outcome<()> {
         let request = request(channel, buf, n);
         channel.enqueue(request)?;
         let Some(Ready::Done(_, done)) = group.wait(None) else { return Err("no result".into()) };
-        done.result?;
-        buf = done.buf.ok_or("it has a buffer")?;
+        buf = done.into_buf()?;
     }
     Ok(())
 }

@@ -56,9 +56,7 @@ impl Bulk {
     fn turn(&mut self, channel: &mut Channel) -> Result<u64, Box<dyn std::error::Error>> {
         let mut ended = 0;
         while let Some(done) = channel.next_done() {
-            done.result?;
-            let buf = done.buf.ok_or("the buffer was given up")?;
-            channel.enqueue(Request::read(self.0.next_lba(), buf))?;
+            channel.enqueue(Request::read(self.0.next_lba(), done.into_buf()?))?;
             ended += 1;
         }
         Ok(ended)
@@ -79,8 +77,7 @@ fn singles(
         let ticket = channel.submit(Request::read(places.next_lba(), buf))?;
         let done = channel.wait(ticket);
         latencies_ns.push(start.elapsed().as_nanos() as u64);
-        done.result?;
-        buf = done.buf.ok_or("the buffer was given up")?;
+        buf = done.into_buf()?;
         beside(channel)?;
     }
     Ok(latencies_ns)

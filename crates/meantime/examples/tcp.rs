@@ -203,9 +203,10 @@ impl Several {
         let now = Instant::now();
         for ready in self.ready.drain(..) {
             let Ready::Done(key, done) = ready else { continue };
-            done.result?;
-            times.push(now.duration_since(self.begun[done.user_data as usize]).as_nanos() as u64);
-            self.idle.push((key, done.user_data, done.buf.ok_or("it has its buffer")?));
+            let at = done.user_data;
+            let buf = done.into_buf()?;
+            times.push(now.duration_since(self.begun[at as usize]).as_nanos() as u64);
+            self.idle.push((key, at, buf));
         }
         Ok(())
     }
