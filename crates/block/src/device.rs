@@ -36,6 +36,13 @@ impl BlockInfo {
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_bytes)
     }
+
+    /// The logical block that begins at this byte; `None` if none does. The block need not be
+    /// on the device.
+    pub fn lba_of(&self, offset_bytes: u64) -> Option<u64> {
+        let block_bytes = u64::from(self.block_bytes);
+        offset_bytes.is_multiple_of(block_bytes).then(|| offset_bytes / block_bytes)
+    }
 }
 
 /// The options of a channel.
