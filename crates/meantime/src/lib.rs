@@ -8,10 +8,11 @@
 //!   ext4          files: page cache, read and write paths, journal
 //! ```
 //!
-//! Each part re-exports a selection of crates (`meantime-block`, `meantime-ext4`,
+//! Each part re-exports names from crates (`meantime-block`, `meantime-ext4`,
 //! `meantime-completion`, with `meantime-nvme` and `meantime-hw` beneath them). A program can
 //! depend on those directly for the rest: the driver's internals, transports, the on-disk format.
-//! Only the names in this crate are meant to be stable.
+//! Only the names in this crate are meant to be stable, and those in
+//! [`internals`](block::internals) are not.
 //!
 //! [`block::open`] opens a device by its URI. A channel belongs to one thread. A request owns its
 //! buffer until the device is done with it; the result returns it.
@@ -117,17 +118,62 @@ pub mod block {
     pub use meantime_block::{
         Access, AsyncChannel, BlockChannel, BlockDevice, BlockInfo, Channel, ChannelCounters,
         ChannelError, ChannelKey, ChannelOptions, DescriptorKey, Device, Done, Driver, DriverTaken,
-        GroupChannel, GroupWaker, Io, IoError, Local, NoWatch, OpenError, OpenOptions, Plain,
-        PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel, Sharing,
-        SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, open, parse_bytes,
+        GroupChannel, GroupWaker, Io, IoError, IoErrorKind, Local, NoWatch, OpenError, OpenOptions,
+        Plain, PollGroup, Ready, Rejected, Request, RequestError, Shared, SharedChannel, Sharing,
+        SubmitError, Ticket, Transfer, Uri, UriError, Watch, WatchKey, futures, open, parse_bytes,
     };
+    #[doc(inline)]
+    pub use meantime_completion::{OffQueue, ParsePolicyError, Policy, waiter::Rest};
     #[doc(inline)]
     pub use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
     #[doc(inline)]
     pub use meantime_nvme::{CommandError, ControllerOptions, Op, QueueClass};
+
+    /// What is in a [`Device`] and its [`Channel`]s, to look into them and to measure them. These
+    /// names may change.
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    ///
+    /// use meantime::block::internals::Probe;
+    /// # use meantime::block::internals::{DeviceStamp, Estimate, KernelChannel, KernelDevice};
+    /// # use meantime::block::internals::{NvmeChannel, NvmeDevice, QueueCounters, StampSource};
+    /// # use meantime::block::{BlockChannel, BlockDevice, Request};
+    ///
+    /// #[derive(Default)]
+    /// struct Seen(Cell<u32>);
+    ///
+    /// impl Probe for Seen {
+    ///     fn seen(&self) {
+    ///         self.0.set(self.0.get() + 1);
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = meantime::block::open("mem:64M", &Default::default())?;
+    /// # let mut channel = device.channel(&Default::default())?;
+    /// # let buf = channel.alloc(4096)?;
+    /// let ticket = channel.submit(Request::read(0, buf))?;
+    /// let seen = Seen::default();
+    /// channel.wait_probed(ticket, &seen).result?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub mod internals {
+        #[doc(inline)]
+        pub use meantime_block::{
+            DeviceStamp, KernelChannel, KernelDevice, NvmeChannel, NvmeDevice, Probe, StampSource,
+            WaitTimes,
+        };
+        #[doc(inline)]
+        pub use meantime_completion::adaptive::Estimate;
+        #[doc(inline)]
+        pub use meantime_nvme::QueueCounters;
+    }
 }
 
-/// Policies: how to wait for a completion; control.
+/// Policies: how to wait for a completion; rules of your own, and what channels publish of their
+/// waits.
 pub mod completion {
     #[doc(inline)]
     pub use meantime_completion::{
