@@ -22,7 +22,11 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let device = meantime::block::open("mem:64M", &OpenOptions::default())?;
-//!     let mut channel = device.channel(&ChannelOptions::default())?; // one for each thread
+//!     let options = ChannelOptions {
+//!         policy: Some("adaptive:p99=25us".parse()?), // how to wait; by default `adaptive`
+//!         ..ChannelOptions::default()
+//!     };
+//!     let mut channel = device.channel(&options)?; // one for each thread
 //!
 //!     channel.write_at(&[7; 4096], 8192)?; // by bytes, which are copied
 //!     channel.flush()?; // survives a power cut from here on
@@ -30,16 +34,19 @@
 //!     channel.read_at(&mut some, 9000)?;
 //!
 //!     let buf = channel.alloc(4096)?; // without a copy, in memory that the device reaches
-//!     let ticket = channel.submit(Request::read(16, buf))?; // the device has the buffer now
+//!     let lba = channel.info().lba_of(8192).ok_or("within a block")?; // requests count in blocks
+//!     let ticket = channel.submit(Request::read(lba, buf))?; // the device has the buffer now
 //!     // ... something else ...
-//!     let done = channel.wait(ticket); // the buffer comes back with the result
-//!     done.result?;
+//!     let buf = channel.wait(ticket).into_buf()?; // the buffer comes back with the result
+//!     assert_eq!(buf[0], 7);
 //!     Ok(())
 //! }
 //! ```
 //!
-//! [`BlockChannel::gap_left_ns`](block::BlockChannel::gap_left_ns) says how long the device will
-//! work at least, for work that should not delay the completion:
+//! [`BlockChannel::gap_left_ns`](block::BlockChannel::gap_left_ns) says how long the device is
+//! likely to work still, for work that should seldom delay the completion. It is a low quantile:
+//! about one I/O in twenty ends sooner. The first calls return `None`, and until more is known the
+//! waits poll.
 //!
 //! ```
 //! # use meantime::block::{BlockChannel, BlockDevice, ChannelOptions, OpenOptions, Request};
@@ -84,10 +91,13 @@
 //! ```
 //! use std::io::Write;
 //!
+//! use meantime::block;
 //! use meantime::ext4::{FileSystem, MountOptions, OpenOptions};
 //! # use meantime::ext4::{Timestamp, mkfs};
+//!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let device = meantime::block::open("mem:64M", &meantime::block::OpenOptions::default())?;
+//! // One with a file system, e.g. file:disk.img or vfio:0000:01:00.0.
+//! let device = block::open("mem:64M", &block::OpenOptions::default())?;
 //! # mkfs::make(&device, &mkfs::MakeOptions::new([7; 32], Timestamp { seconds: 0, nanoseconds: 0 }))?;
 //!
 //! let fs = FileSystem::mount(device, &MountOptions { write: true, ..MountOptions::default() })?;
