@@ -12,9 +12,8 @@
 //!   never pays for an interrupt. A request's policy chooses the pair.
 //!
 //! # What it promises
-//! - Between `submit` and `wait` under `poll` there is no allocation, lock, system call or dynamic
-//!   dispatch. The only exception is the doorbell of a software SSD whose thread has parked, which
-//!   wakes the thread.
+//! - Between `submit` and the end of `wait` under `poll` there is no allocation, lock, system call
+//!   or dynamic dispatch. ARCHITECTURE.md §7 lists the exceptions.
 //! - A ticket is redeemed once. A dropped future leaves its buffer with the device until the device
 //!   is done with it.
 //! - A successful flush has made every write durable that completed before it. If the device lost
@@ -78,7 +77,7 @@
 //! ```
 //!
 //! While the device works there is time for other work. Between `submit` and `wait`, work in pieces
-//! that each take less than [`BlockChannel::gap_left_ns`] does not delay the completion. Here the
+//! that each take less than [`BlockChannel::gap_left_ns`] seldom delays the completion. Here the
 //! checksum of each buffer is computed in the gap of the next read, in pieces of 1 KiB, which take
 //! less than a microsecond each:
 //!
