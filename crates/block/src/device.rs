@@ -48,13 +48,18 @@ impl BlockInfo {
 /// The options of a channel.
 #[derive(Debug, Clone, Copy)]
 pub struct ChannelOptions {
-    /// The most requests in flight: from 1 to [`max_depth`](super::NvmeDevice::max_depth).
+    /// The most requests in flight: from 1 to a limit of the device, which [`ChannelError::Depth`]
+    /// names.
     pub depth: u16,
-    /// The policy of requests that name none. `None`: `adaptive`, which then costs nothing before
-    /// the channel has done I/O for a while.
+    /// The policy of requests that name none. `None`: `adaptive`, which then polls, and times each
+    /// I/O, until it has to know what sleeping costs: after some 20 ms of I/O. If the process has
+    /// not measured that yet, it does so beside one I/O, which takes some 15 ms longer. To avoid
+    /// that, name the policy, e.g. `Some("adaptive".parse()?)`: the measurement is then made when
+    /// the channel is (not on `kernel:`).
     pub policy: Option<Policy>,
     /// Whether to create a queue with an interrupt beside the polled one. `None`: if the policy
-    /// needs it, or can use it and more than half of the controller's are free.
+    /// needs it, or can use it and more than half of the controller's queue pairs and interrupt
+    /// vectors are free.
     pub interrupt: Option<bool>,
     /// The class of its queues, if the controller arbitrates by class; `None`: by the calling
     /// thread's I/O priority (`ioprio_set(2)`).
@@ -109,15 +114,15 @@ pub trait BlockChannel {
     /// If there is no memory.
     fn alloc(&self, bytes: usize) -> Result<DmaBuf, HwError>;
 
-    /// Starts `request`. Its ticket redeems the result.
+    /// Starts `request`, as [`enqueue`](Self::enqueue) does. Its ticket redeems the result.
     ///
     /// # Errors
     /// [`Rejected`], with the request.
     #[allow(clippy::result_large_err)] // The buffer has to go back, and the path must not allocate.
     fn submit(&mut self, request: Request) -> Result<Ticket, Rejected>;
 
-    /// Starts `request`; its result comes from [`wait_done`](Self::wait_done) or
-    /// [`next_done`](Self::next_done).
+    /// Starts `request`: sends it at once, or collects it after [`plug`](Self::plug). Its result
+    /// comes from [`wait_done`](Self::wait_done) or [`next_done`](Self::next_done).
     ///
     /// # Errors
     /// [`Rejected`], with the request.
@@ -134,6 +139,9 @@ pub trait BlockChannel {
     fn poll(&mut self) -> usize;
 
     /// Waits for the ticket's request.
+    ///
+    /// # Panics
+    /// If the ticket is of another channel.
     fn wait(&mut self, ticket: Ticket) -> Done;
 
     /// The result of the ticket's request if it has ended; else the ticket. Does not look at the
@@ -141,9 +149,15 @@ pub trait BlockChannel {
     ///
     /// # Errors
     /// The ticket, while the request is in flight.
+    ///
+    /// # Panics
+    /// If the ticket is of another channel.
     fn try_take(&mut self, ticket: Ticket) -> Result<Done, Ticket>;
 
     /// Drops the result of this request when it ends: its slot and buffer are free then.
+    ///
+    /// # Panics
+    /// If the ticket is of another channel.
     fn detach(&mut self, ticket: Ticket);
 
     /// The next ended queued request. Does not look at the device.
@@ -170,9 +184,9 @@ pub trait BlockChannel {
 
     /// The event that the device signals when a request with an interrupt has ended; `None` if
     /// there is none. Reading it takes the signal: look at the queue after that, not before. Under
-    /// `adaptive`, `ehp` and `dpas` only some of the I/O uses the interrupt, and a policy
-    /// can be changed from outside: an event loop has to look at the queue periodically in any
-    /// case.
+    /// `adaptive`, and under the published rules `ehp` and `dpas` (docs/policies.md), only some of
+    /// the I/O uses the interrupt, and a policy can be changed from outside: an event loop has to
+    /// look at the queue periodically in any case.
     fn event(&self) -> Option<EventFd> {
         None
     }
@@ -192,9 +206,13 @@ pub trait BlockChannel {
     /// [`SubmitError::NoInterrupt`] if the channel does not support it.
     fn set_policy(&mut self, policy: Policy) -> Result<(), SubmitError>;
 
-    /// The time left before a request may be complete, in ns, for a caller with its own work for
-    /// the gap; `None` if unknown, [`u64::MAX`] if none is in flight. After a call, I/O is timed
-    /// for a while, so that it becomes known.
+    /// The time left before a request is likely to end, in ns, for a caller with its own work for
+    /// the gap; [`u64::MAX`] if none is in flight. It is a low quantile of what such I/Os took:
+    /// about one in twenty ends sooner.
+    ///
+    /// `None` if it is unknown, as at the first calls: it takes some I/Os of the same kind, size
+    /// and depth. From the first call on, I/O is timed, until 64 I/Os have ended without a call.
+    /// While it is unknown, the wait after a call polls, whatever the policy.
     fn gap_left_ns(&mut self) -> Option<u64> {
         if self.in_flight() == 0 { Some(u64::MAX) } else { None }
     }
@@ -229,7 +247,8 @@ pub trait BlockChannel {
     /// Reads into `buf` and waits. Returns the buffer.
     ///
     /// # Errors
-    /// If the request was refused or failed.
+    /// If the request was refused or failed. The buffer is dropped then; [`submit`](Self::submit)
+    /// and [`wait`](Self::wait) return it.
     fn read(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::read(lba, buf))
     }
@@ -237,7 +256,8 @@ pub trait BlockChannel {
     /// Writes `buf` and waits. Returns the buffer.
     ///
     /// # Errors
-    /// If the request was refused or failed.
+    /// If the request was refused or failed. The buffer is dropped then; [`submit`](Self::submit)
+    /// and [`wait`](Self::wait) return it.
     fn write(&mut self, lba: u64, buf: DmaBuf) -> Result<DmaBuf, RequestError> {
         with_buffer(self, Request::write(lba, buf))
     }
@@ -246,7 +266,8 @@ pub trait BlockChannel {
     /// waits; see [`Request::compare_and_write`]. Returns the buffer, and whether it was written.
     ///
     /// # Errors
-    /// If the request was refused or failed; a failed one may still have been executed.
+    /// If the request was refused or failed; a failed one may still have been executed. The buffer
+    /// is dropped then.
     fn compare_and_write(&mut self, lba: u64, buf: DmaBuf) -> Result<(DmaBuf, bool), RequestError> {
         let ticket =
             self.submit(Request::compare_and_write(lba, buf)).map_err(|rejected| rejected.error)?;

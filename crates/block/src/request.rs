@@ -15,7 +15,8 @@ pub struct Request {
     pub op: Op,
     /// First logical block.
     pub lba: u64,
-    /// Number of logical blocks; 0 for a flush.
+    /// Number of logical blocks of an operation without a buffer; 0 for a flush. Ignored where
+    /// there is a buffer: its length counts.
     pub blocks: u64,
     /// The data of a read or write. Belongs to the device until the request is done.
     pub buf: Option<DmaBuf>,

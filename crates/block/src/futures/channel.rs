@@ -13,7 +13,6 @@ use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, HwError};
 use meantime_nvme::Op;
 
-/// A channel whose requests are futures. Cloning gives another handle to the same one. The last
 /// A channel whose requests are futures. Cloning gives another handle to the same channel. The drop
 /// of the last handle, including the borrows of futures, ends the channel, which waits for requests
 /// in flight.
@@ -87,13 +86,13 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Self { core: core.into() }
     }
 
-    /// Reads from `lba` on to fill `buf`. Returns the buffer.
+    /// Reads from `lba` on to fill `buf`. Returns the buffer, and drops it on an error.
     #[inline]
     pub fn read(&self, lba: u64, buf: DmaBuf) -> Transfer<'_, C, S> {
         Transfer::new(self, Op::Read, lba, buf)
     }
 
-    /// Writes all of `buf` from `lba` on. Returns the buffer.
+    /// Writes all of `buf` from `lba` on. Returns the buffer, and drops it on an error.
     #[inline]
     pub fn write(&self, lba: u64, buf: DmaBuf) -> Transfer<'_, C, S> {
         Transfer::new(self, Op::Write, lba, buf)

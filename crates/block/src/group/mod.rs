@@ -23,7 +23,7 @@ const RESULTS_IN_A_ROW: u32 = 32;
 const DESCRIPTORS_NS: u64 = 20_000;
 
 /// What a [`PollGroup`] asks its channels. A channel of your own that wraps another forwards these
-/// functions; without an implementation of them it is looked at without a rest.
+/// functions; the defaults poll it all the time while it has requests.
 pub trait GroupChannel: BlockChannel {
     /// Reaps completions as [`poll`](BlockChannel::poll) does. It need not check deadlines.
     /// `off_queue` is what the thread did just before, if not looking.
@@ -50,6 +50,10 @@ pub trait GroupChannel: BlockChannel {
 /// [`wait`](Self::wait) looks at every channel that has requests. It spins while one of their
 /// policies does, and sleeps when all may: until the first of them plans to look again, or until
 /// something wakes it. Channels without requests cost nothing.
+///
+/// Send requests by [`enqueue`](BlockChannel::enqueue): a request with a ticket is never reported.
+/// `PollGroup::new` makes a group without watches; a group with watches of the type `MyWatch` is
+/// made by `PollGroup::<C, MyWatch>::default()`.
 ///
 /// It is fair: results of several channels are given out in turns, and so is what else is ready.
 /// After at most 32 results, descriptors, watches and deadlines are checked, too.
