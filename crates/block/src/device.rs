@@ -55,7 +55,7 @@ pub struct ChannelOptions {
     /// I/O, until it has to know what sleeping costs: after some 20 ms of I/O. If the process has
     /// not measured that yet, it does so beside one I/O, which takes some 15 ms longer. To avoid
     /// that, name the policy, e.g. `Some("adaptive".parse()?)`: the measurement is then made when
-    /// the channel is (not on `kernel:`).
+    /// the channel is.
     pub policy: Option<Policy>,
     /// Whether to create a queue with an interrupt beside the polled one. `None`: if the policy
     /// needs it, or can use it and more than half of the controller's queue pairs and interrupt

@@ -284,8 +284,7 @@ pub enum SubmitError {
     Unsupported(&'static str),
     /// The policy needs an interrupt vector and the channel has none.
     #[error(
-        "the channel has no interrupt vector: use a polled policy, or set \
-         `ChannelOptions::interrupt` to `Some(true)`"
+        "the channel has no interrupt vector: use a polled policy, or open it with `interrupt` set"
     )]
     NoInterrupt,
     /// The device is read-only.

@@ -54,8 +54,7 @@ unsafe fn options_from(options: &Options) -> Result<ChannelOptions, Failed> {
     }
     if options.depth > 0 {
         let depth = options.depth;
-        let too_deep =
-            |_| misuse(CALL, format_args!("a depth of {depth} is not possible: from 1 to 1023 is"));
+        let too_deep = |_| misuse(CALL, format_args!("depth {depth}: 1 to 1023 are allowed"));
         channel.depth = u16::try_from(depth).map_err(too_deep)?;
     }
     channel.interrupt = match options.interrupt {

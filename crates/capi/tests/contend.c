@@ -78,7 +78,7 @@ static void a_conflict(void)
     fill(pair, 0, 5);
     CHECK(mt_compare_and_write(channel, LBA, pair) == 0 && number(channel, block) == 5);
     CHECK(mt_compare_and_write(channel, LBA, pair) == -EILSEQ && number(channel, block) == 5);
-    CHECK(strstr(mt_last_error(), "not what was expected") != NULL && *mt_strerror(-EILSEQ) != '\0');
+    CHECK(strstr(mt_last_error(), "differ from the expected") != NULL && *mt_strerror(-EILSEQ) != '\0');
     /* As a request with a ticket; durable, too. */
     request.op = MT_COMPARE_AND_WRITE;
     request.flags = MT_FUA;

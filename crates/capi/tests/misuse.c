@@ -55,9 +55,9 @@ static void opening(void)
     REFUSED(mt_channel_open(device, NULL, NULL), EINVAL, "channel is NULL");
     REFUSED(mt_channel_open(NULL, NULL, &channel), EINVAL, "device is NULL");
     options.depth = 5000;
-    REFUSED(mt_channel_open(device, &options, &channel), EINVAL, "depth of 5000");
+    REFUSED(mt_channel_open(device, &options, &channel), EINVAL, "depth 5000");
     options.depth = 100000;
-    REFUSED(mt_channel_open(device, &options, &channel), EINVAL, "depth of 100000");
+    REFUSED(mt_channel_open(device, &options, &channel), EINVAL, "depth 100000");
     options.depth = 0;
     options.policy = "hybrid=";
     REFUSED(mt_channel_open(device, &options, &channel), EINVAL, "hybrid=<time>");

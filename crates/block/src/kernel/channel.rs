@@ -49,8 +49,9 @@ impl KernelChannel {
         info: BlockInfo,
         shared: Arc<Shared>,
         depth: u16,
-        policy: Policy,
+        said: Option<Policy>,
     ) -> Result<Self, ChannelError> {
+        let policy = said.unwrap_or_default();
         if depth == 0 || depth > DEPTH_MAX {
             return Err(ChannelError::Depth { depth, limit: DEPTH_MAX });
         }
@@ -59,6 +60,10 @@ impl KernelChannel {
         let mut waiter = Waiter::new(None);
         waiter.allow_interrupts();
         waiter.forbid_sleeps();
+        // A program that did not ask for the default, and does little, measures nothing for it.
+        if let Some(policy) = said {
+            waiter.prepare(policy);
+        }
         Ok(Self { info, io, waiter, policy, plugged: false, started: 0, telemetry })
     }
 
@@ -332,6 +337,7 @@ impl BlockChannel for KernelChannel {
             return Err(refuse("I/O is under way by another kind of polling".to_owned()));
         }
         self.io.prepare(policy).map_err(|error| refuse(error.to_string()))?;
+        self.waiter.prepare(policy);
         self.policy = policy;
         Ok(())
     }

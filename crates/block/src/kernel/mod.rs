@@ -104,8 +104,8 @@ impl BlockDevice for KernelDevice {
     }
 
     fn channel(&self, options: &ChannelOptions) -> Result<KernelChannel, ChannelError> {
-        let policy = options.policy.unwrap_or_default();
-        self.can_wait(policy)?;
-        KernelChannel::new(self.info.clone(), Arc::clone(&self.shared), options.depth, policy)
+        self.can_wait(options.policy.unwrap_or_default())?;
+        let shared = Arc::clone(&self.shared);
+        KernelChannel::new(self.info.clone(), shared, options.depth, options.policy)
     }
 }
