@@ -14,8 +14,8 @@ pub const SPINS_PER_CLOCK: u32 = if cfg!(loom) { 2 } else { 64 };
 /// The longest nap, in ns.
 pub(crate) const LONGEST_NAP_NS: u64 = 1_000_000;
 
-/// A wait that may neither spin nor block for an interrupt naps. Each nap lasts a 64th of the time
-/// waited so far, but at least 1 µs and at most [`LONGEST_NAP_NS`].
+/// A wait that neither spins (any more) nor blocks for an interrupt naps. A nap lasts the time
+/// since the waiter's `since_ns` divided by this, but at least 1 µs and at most [`LONGEST_NAP_NS`].
 pub(crate) const NAP_SHARE: u64 = 64;
 
 /// A queue that can be waited on.

@@ -13,7 +13,8 @@ const LONGEST_SLEEP_NS: u64 = 500_000;
 
 /// If a yield or a short sleep takes this much longer, in ns, a third thread has used the CPU.
 /// Yielding then helps that thread, and the scheduler separates threads only if they want to run.
-/// So there is no yield for the following time, in ns.
+/// So the waiter neither yields nor sleeps for the device's thread during the following time, in
+/// ns.
 const THIRD_NS: u64 = 200_000;
 const OFF_NS: u64 = 100_000_000;
 
@@ -27,7 +28,7 @@ pub(crate) struct DeviceWatchdog {
     interval_ns: u64,
     /// Number of looks in a row that found its heartbeat unchanged.
     still: u32,
-    /// The time until which it does not yield, in ns.
+    /// The time until which it neither yields nor sleeps for it, in ns.
     off_until_ns: u64,
 }
 

@@ -101,8 +101,8 @@ pub struct MountOptions {
     /// again after it has written its mark. This usually takes 22 s. It takes more with a long
     /// update interval (`mke2fs -E mmp_update_interval`), and at most 22 minutes.
     pub write: bool,
-    /// Called once before a mount has to wait for another host, with the longest time that this may
-    /// take.
+    /// Called once before a mount has to wait to see whether another host has the file system, with
+    /// the longest time that this may take.
     pub on_wait: Option<fn(Duration)>,
     /// Starts a thread of the mount that writes back old pages, commits and empties the journal.
     /// Without it, only [`background_step`](super::FileSystem::background_step) does this work. The

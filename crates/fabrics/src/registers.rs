@@ -215,9 +215,9 @@ impl Registers {
             );
         }
         let loss = loss.unwrap_or_else(|| LOSS_TIME.max(expiry + CONNECT_TIME));
-        // Rings and doorbells are in this process. So the smallest page size is 4 KiB, doorbells
-        // are packed, and there is no other arbitration. The driver waits at least as long as
-        // an outage may last; the registers decide how long that is.
+        // Rings and doorbells are in this process, so pages of 4 KiB will do and doorbells are
+        // packed. No other arbitration is offered. The driver waits at least as long as an outage
+        // may last; the registers decide how long that is.
         let to = (loss.as_millis() / 500 + 1).clamp(2, 255) as u8;
         let cap = cap.with_dstrd(0).with_ams(0).with_cqr(true).with_to(to.max(cap.to()));
         let cap = cap.with_mpsmin(0).with_nssrs(false).with_cmbs(false).with_pmrs(false);

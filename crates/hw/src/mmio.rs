@@ -34,7 +34,7 @@ pub trait Wake: Send + Sync {
 
 /// Writes a doorbell that is not memory. Slow: used only without an alternative.
 pub trait WriteDoorbell: Send + Sync {
-    /// Writes `value`. The controller may see it only after the call has returned.
+    /// Writes `value`. The controller may see it before the call returns, or some time after.
     fn write(&self, value: u32);
 }
 

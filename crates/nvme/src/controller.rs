@@ -536,7 +536,8 @@ impl Controller {
             Err(error) => {
                 let (device, error) = (self.describe(), self.registers.explain(error));
                 tracing::error!(device, %error, "the controller did not come back: given up");
-                // In any state, the controller must not access memory without EN.
+                // EN is cleared whatever the state is: without EN the controller must not access
+                // our memory.
                 let _ = clear_enable(&self.registers, &self.clock, self.cap);
                 self.abandon(admin);
             }

@@ -6,21 +6,22 @@
 //!
 //! | status | why |
 //! |---|---|
-//! | Data Transfer Error, Transient Transport Error | an error on the way, which may not recur |
+//! | Data Transfer Error | an error on the way; the same command may get through |
+//! | Transient Transport Error | an error on the way; the same command may get through |
 //! | Internal Error | the controller's own fault; DNR says whether it persists |
 //! | Command Interrupted | meant to be repeated: other work was more urgent (1.4 §4.6.1.2.1) |
-//! | Commands Aborted due to Power Loss Notification | the power may return |
+//! | Commands Aborted due to Power Loss Notification | power may return, or the controller goes |
 //! | Namespace Not Ready | DNR says whether it becomes ready |
 //! | Internal Path Error, Controller Pathing Error | the path failed, not the command |
 //! | Asymmetric Access Transition | the path failed, not the command |
 //! | Command Aborted due to SQ Deletion | our recovery deleted the queue; the new one gets it |
-//! | Command Abort Requested | our recovery aborted the overdue command |
+//! | Command Abort Requested | our recovery aborted it after its deadline; repeated as if lost |
 //!
 //! These are not repeated, whatever DNR says:
 //!
 //! | status | why |
 //! |---|---|
-//! | media errors (Write Fault, Unrecovered Read Error, …) | the controller has retried internally |
+//! | media errors (Write Fault, …) | already retried internally; another try costs wear and time |
 //! | errors in the command (opcode, field, CID, LBA, PRP, SGL) | it would fail again |
 //! | Format or Sanitize In Progress | lasts for minutes; the caller should know |
 //! | Reservation Conflict, Access Denied, Compare Failure | an answer, not an accident |
@@ -28,8 +29,8 @@
 //! | reserved and vendor specific ones | no specification says that a retry helps |
 //!
 //! All tries that the device has answered share one deadline; a pause that would end after it is
-//! not started. A command that timed out, or that was lost because of another command, gets a new
-//! deadline and counts as one repeat.
+//! not started. A command that timed out, or that recovery took back because of another command,
+//! gets a new deadline and counts as one repeat.
 //!
 //! A fused pair is never repeated: one of its commands alone is no pair, and if the first try was
 //! executed, the second compare would fail because of it. Only a read shows whether the pair was

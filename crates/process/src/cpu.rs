@@ -21,9 +21,9 @@ pub const SHORT: f32 = 0.1;
 const EVERY_NS: u64 = 4_000_000;
 /// A thread that uses a yield for this long, in ns, spins. Kernel threads take less.
 const LONG_NS: u64 = 500_000;
-/// How long a CPU counts as contended, in ns: the least time. It is also at least [`PATIENCE`]
-/// times what the yield has cost, since finding out that the CPU is still contended costs another
-/// yield. The time doubles with each look in a row that finds it contended, up to [`LONGEST_NS`].
+/// How long a CPU counts as contended: at least `FIRST_NS`, in ns, and `PATIENCE` times what the
+/// yield has cost, since finding out that it still is contended costs another yield; twice as long
+/// with each look in a row that finds it contended; at most `LONGEST_NS`.
 const FIRST_NS: u64 = 20_000_000;
 const PATIENCE: u64 = 64;
 const LONGEST_NS: u64 = 2_000_000_000;

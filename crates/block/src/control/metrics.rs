@@ -141,10 +141,11 @@ impl Metrics {
 
     /// Adds a histogram. `counts` has the number of values at most as long as each of
     /// `bounds_seconds`, but longer than the bound before, and one more number for values longer
-    /// than all bounds.
+    /// than all bounds. It is left out if the name is Meantime's own and the family is not a
+    /// histogram.
     ///
     /// # Panics
-    /// Debug builds panic if the name is Meantime's own, and the family is not a histogram.
+    /// Debug builds panic instead of leaving it out.
     pub fn add_histogram(
         &mut self,
         name: &str,

@@ -86,7 +86,8 @@ impl Rings {
     /// Stages an I/O.
     ///
     /// # Errors
-    /// Fails if the kernel cannot register the buffer's memory, or if the ring is full.
+    /// Fails if the buffer is not of this ring's heap or cannot be registered, if the ring is full,
+    /// or if it does not take this kind of entry. The kernel has then not seen the I/O.
     pub(super) fn stage(&mut self, polled: bool, io: &UringIo) -> Result<(), HwError> {
         let namespace = self.namespace;
         stage(self.of(polled), namespace, io)
@@ -149,7 +150,8 @@ impl Rings {
 /// Stages an I/O on one of the channel's rings.
 ///
 /// # Errors
-/// Fails if the kernel cannot register the buffer's memory, or if the ring is full.
+/// Fails if the buffer is not of this ring's heap or cannot be registered, if the ring is full, or
+/// if it does not take this kind of entry. The kernel has then not seen the I/O.
 #[expect(unsafe_code)]
 fn stage(ring: &mut Uring, namespace: Option<Namespace>, io: &UringIo) -> Result<(), HwError> {
     // SAFETY: `io` is of one of two kinds. That of a request ([`KernelRequests::begin`],

@@ -127,8 +127,8 @@ pub struct Checker<'a, S: Source> {
     directories: HashMap<u32, u32>,
     /// Orphans: inodes being deleted or truncated.
     orphans: HashSet<u32>,
-    /// Clusters that bitmaps and counts do not include, because fast commits added them or changed
-    /// their inodes.
+    /// Clusters that are not compared with the bitmaps: those that fast commits added, and those
+    /// that belonged to the inodes before fast commits changed them.
     replayed: Bits,
     /// The usage of each user, group and project, or `None` without quota files.
     usage: Option<Box<[Usage; 3]>>,

@@ -124,8 +124,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Marks the blocks `marked` (bits of the bitmap) of group `number` as in use or, unless
-    /// `used`, as free. Before, all of them have the other state.
+    /// Marks the blocks `marked` (bits of the bitmap) of group `number` as in use if `used`,
+    /// otherwise as free. Before, all of them have the other state.
     pub(super) fn mark_blocks(
         &self,
         handle: &mut Handle<'_>,

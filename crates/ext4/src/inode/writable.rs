@@ -207,12 +207,14 @@ impl Writable {
             .is_ok()
     }
 
-    /// Marks the inode gone if it has no node, while a change takes its last name.
+    /// Marks the inode gone if it has no node, while a change takes its last name. Returns whether
+    /// this call marked it.
     pub(crate) fn end_unused(&self) -> bool {
         self.users.compare_exchange(0, UNLINKED | GONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Marks the inode gone if the caller has the only node, while a change takes its last name.
+    /// Returns whether this call marked it.
     pub(crate) fn end_alone(&self) -> bool {
         self.users.compare_exchange(1, GONE | 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

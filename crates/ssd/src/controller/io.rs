@@ -72,7 +72,7 @@ fn data_pointers(sqe: &Sqe) -> (u64, u64) {
 }
 
 /// Checks CDW0 of every command: SGLs are only for I/O commands and not for metadata (1.4 §4.2),
-/// and no half of a fused operation is alone.
+/// and FUSE is clear: half of a pair that comes here is alone.
 pub(super) fn check_cdw0(qid: u16, sqe: &Sqe) -> Checked<()> {
     if qid != 0 && matches!(sqe.fuse(), fuse::FIRST | fuse::SECOND) {
         let rule = "one command of a fused operation, without the other next to it";

@@ -158,7 +158,8 @@ impl<'a> Writeback<'a> {
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
     /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were
-    /// dirtied before any page behind them, so waiting for what is `wanted` covers them.
+    /// dirtied before any page behind them, so no flight of them is newer than what is `wanted`:
+    /// waiting for that covers them.
     fn waits_for_end(&self, inode: &Inode, size: u64, pages: &Pages, wanted: &Wanted) -> bool {
         let in_end = Wanted { range: end_pages(size, &self.units), ..*wanted };
         inode.size() > size && pages.are_in_flight(&in_end)

@@ -165,7 +165,8 @@ impl File {
     /// Makes content and metadata durable (`fsync`).
     ///
     /// # Errors
-    /// A write that failed since this file was opened or last reported one. Each is reported once.
+    /// A commit or FLUSH that failed in this call, or a write that failed since this file was
+    /// opened or last reported one. Each failed write is reported once.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.sync(false)
     }
@@ -173,7 +174,8 @@ impl File {
     /// Makes the content durable, with the metadata that are needed to find it (`fdatasync`).
     ///
     /// # Errors
-    /// A write that failed since this file was opened or last reported one. Each is reported once.
+    /// A commit or FLUSH that failed in this call, or a write that failed since this file was
+    /// opened or last reported one. Each failed write is reported once.
     pub fn sync_data(&self) -> Result<(), Error> {
         self.sync(true)
     }

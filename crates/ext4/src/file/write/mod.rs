@@ -67,7 +67,8 @@ impl File {
     }
 
     /// Writes `data` from byte `offset` on, or at the end if it is to be appended, with `options`.
-    /// Returns the number of bytes.
+    /// Returns the number of bytes, which is smaller than asked for only if no more could be
+    /// written.
     ///
     /// # Errors
     /// The errors of `pwritev2(2)`.
@@ -81,7 +82,8 @@ impl File {
     }
 
     /// Writes `data` from byte `offset` on, or at the end if it is to be appended, with `options`.
-    /// Returns the number of bytes, and the offset at which they begin.
+    /// Returns the number of bytes, which is smaller than asked for only if no more could be
+    /// written, and the offset at which they begin.
     ///
     /// # Errors
     /// The errors of `pwritev2(2)`.

@@ -327,7 +327,7 @@ impl StreamPiece<'_> {
         }
     }
 
-    /// Adds the first part of it to `gathered`. Returns the length of that part.
+    /// Adds the first part of the piece to `gathered`. Returns the length of that part.
     fn send_some(
         &self,
         io: &mut IoContext,

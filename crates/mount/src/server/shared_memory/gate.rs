@@ -1,5 +1,5 @@
 //! Decides who may have a file's content: the kernel's page cache, or programs that take the
-//! shared-memory path. Both never have it at the same time.
+//! shared-memory path. They never both have it.
 //!
 //! ```text
 //!              a program takes            the kernel has dropped
