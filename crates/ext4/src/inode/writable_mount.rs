@@ -180,7 +180,8 @@ impl WritableMount {
     /// Returns whether anything can be changed.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] after the end of the mount, or the failure of the journal.
+    /// [`Error::ReadOnly`] after the end of the mount, and [`Error::Aborted`] after the journal has
+    /// failed.
     pub(crate) fn usable(&self) -> Result<(), Error> {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::ReadOnly);

@@ -166,7 +166,8 @@ impl File {
     ///
     /// # Errors
     /// A commit or FLUSH that failed in this call, or a write that failed since this file was
-    /// opened or last reported one. Each failed write is reported once.
+    /// opened or last reported one. Each failed write is reported once. [`Error::Aborted`] in every
+    /// call after the journal has failed.
     pub fn sync_all(&self) -> Result<(), Error> {
         self.sync(false)
     }
@@ -175,7 +176,8 @@ impl File {
     ///
     /// # Errors
     /// A commit or FLUSH that failed in this call, or a write that failed since this file was
-    /// opened or last reported one. Each failed write is reported once.
+    /// opened or last reported one. Each failed write is reported once. [`Error::Aborted`] in every
+    /// call after the journal has failed.
     pub fn sync_data(&self) -> Result<(), Error> {
         self.sync(true)
     }
