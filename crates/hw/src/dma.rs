@@ -13,7 +13,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use super::pages::{PageKind, Pages};
-use super::scatter::List;
 use super::transport::DmaMap;
 use super::{HwError, Result};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
@@ -28,6 +27,14 @@ const CHUNK: usize = 8 << 20;
 
 /// Bytes of a CPU's cache line.
 const LINE_BYTES: usize = 64;
+
+/// The capacity that marks a scattered buffer, which points to a list of pages (see `scatter`).
+/// Other capacities are whole pages.
+pub(super) const SCATTERED: u32 = 1;
+
+/// Flag in a buffer's capacity: the rest of it is the number of lent bytes of a caller's memory
+/// (see `user_memory`).
+pub(super) const LENT: u32 = 2;
 
 /// The chunk size doubles after this many chunks: an IOMMU, or another process, takes a limited
 /// number of mappings.
@@ -85,8 +92,8 @@ impl DmaHeap {
         }
         let capacity = bytes.next_multiple_of(DMA_PAGE);
         let (ptr, iova) = self.take(capacity)?;
-        let (len, memory) = (bytes as u32, Memory::owned(ptr, capacity));
-        let mut buf = DmaBuf { len, memory, heap: Arc::clone(&self.0), iova };
+        let (len, capacity) = (bytes as u32, capacity as u32);
+        let mut buf = DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity };
         buf.fill(0);
         Ok(buf)
     }
@@ -116,8 +123,8 @@ impl DmaHeap {
             let iova = Iova(iova.0 + (at * capacity) as u64);
             // SAFETY: `take` gave `total` bytes from `ptr` on; each part goes into one buffer.
             let ptr = unsafe { ptr.add(at * capacity) };
-            let (len, memory) = (capacity as u32, Memory::owned(ptr, capacity));
-            DmaBuf { len, memory, heap: Arc::clone(&self.0), iova }
+            let (len, capacity) = (capacity as u32, capacity as u32);
+            DmaBuf { heap: Arc::clone(&self.0), ptr, iova, len, capacity }
         };
         Ok((0..count).map(one).collect())
     }
@@ -290,67 +297,23 @@ impl HeapState {
 ///
 /// Its owner may read and write it. `submit` takes it until the device is done with it. Dropping it
 /// returns it to its heap.
-// In this order of the fields the pointer in `memory` is aligned to eight bytes.
-#[repr(C)]
 pub struct DmaBuf {
-    /// 0 unless the memory is owned: the slice is empty.
-    pub(super) len: u32,
-    pub(super) memory: Memory,
     pub(super) heap: Arc<Inner>,
+    /// The first byte; if scattered, its list; if lent, the loan's counter.
+    pub(super) ptr: NonNull<u8>,
     pub(super) iova: Iova,
+    /// 0 if scattered or lent: the slice is empty.
+    pub(super) len: u32,
+    pub(super) capacity: u32,
 }
-
-/// The memory of a buffer. Its pointers need an alignment of four bytes only and its numbers have
-/// 24 bits, so that it fills what the other fields leave of half a cache line.
-pub(super) enum Memory {
-    /// A range of a chunk, which goes back there: whole pages.
-    Owned { first: Unaligned<NonNull<u8>>, pages: U24 },
-    /// Pages that lie anywhere (see `scatter`).
-    Scattered(Unaligned<Box<List>>),
-    /// `bytes` of a caller's memory (see `user_memory`). The references to its token count the
-    /// loan's buffers.
-    Lent { _token: Unaligned<Arc<()>>, bytes: U24 },
-}
-
-/// A pointer that is aligned to four bytes at least.
-#[derive(Clone, Copy)]
-#[repr(C, packed(4))]
-pub(super) struct Unaligned<T>(pub(super) T);
-
-/// A number below 2²⁴, beside which the kind of memory fits into four bytes.
-#[derive(Clone, Copy)]
-pub(super) struct U24([u8; 3]);
 
 // Half a cache line: it is moved with each request.
-const _: () = assert!(size_of::<DmaBuf>() == 32 && size_of::<Option<DmaBuf>>() == 32);
-const _: () = assert!(MAX_BUFFER <= u32::MAX as usize && MAX_BUFFER / DMA_PAGE < 1 << 24);
+const _: () = assert!(size_of::<Option<DmaBuf>>() == 32 && MAX_BUFFER <= u32::MAX as usize);
 
-// SAFETY: a `DmaBuf` is the only way to its bytes, like a `Box<[u8]>`. A list's vectors are
-// addresses, which only `&mut self` hands out.
+// SAFETY: a `DmaBuf` is the only way to its bytes, like a `Box<[u8]>`.
 unsafe impl Send for DmaBuf {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for DmaBuf {}
-
-impl Memory {
-    /// The `capacity` bytes from `first` on, which are whole pages.
-    pub(super) fn owned(first: NonNull<u8>, capacity: usize) -> Self {
-        Self::Owned { first: Unaligned(first), pages: U24::new(capacity / DMA_PAGE) }
-    }
-}
-
-impl U24 {
-    pub(super) fn new(number: usize) -> Self {
-        let [low, middle, high, rest @ ..] = number.to_le_bytes();
-        assert!(rest == [0; 5], "{number} has more than 24 bits");
-        Self([low, middle, high])
-    }
-
-    #[inline(always)]
-    pub(super) fn get(self) -> usize {
-        let [low, middle, high] = self.0;
-        u32::from_le_bytes([low, middle, high, 0]) as usize
-    }
-}
 
 impl std::fmt::Debug for DmaBuf {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -370,8 +333,7 @@ impl DmaBuf {
     /// # Panics
     /// If `len` is beyond the capacity.
     pub fn set_len(&mut self, len: usize) {
-        let capacity = self.capacity();
-        assert!(len <= capacity, "{len} bytes do not fit a DMA buffer of {capacity}");
+        assert!(len <= self.capacity(), "{len} bytes do not fit a DMA buffer of {}", self.capacity);
         self.len = len as u32;
     }
 
@@ -388,10 +350,13 @@ impl DmaBuf {
 
     /// The largest length, in bytes; 0 if scattered.
     pub fn capacity(&self) -> usize {
-        match self.memory {
-            Memory::Owned { pages, .. } => pages.get() * DMA_PAGE,
-            Memory::Scattered(_) | Memory::Lent { .. } => 0,
-        }
+        if self.is_special() { 0 } else { self.capacity as usize }
+    }
+
+    /// Whether this is scattered or lent: its slice is empty then.
+    #[inline(always)]
+    pub(super) fn is_special(&self) -> bool {
+        self.capacity & (SCATTERED | LENT) != 0
     }
 
     /// Whether the buffer belongs to `heap`, so that that heap's controller can reach it.
@@ -405,30 +370,20 @@ impl DmaBuf {
     /// # Panics
     /// If the buffer is scattered or lent: it has no contiguous memory of its own.
     pub fn as_raw(&self) -> NonNull<u8> {
-        let Memory::Owned { first, .. } = self.memory else {
-            panic!("a scattered or lent buffer has no memory of its own");
-        };
-        first.0
-    }
-
-    /// The first byte of the slice.
-    #[inline(always)]
-    fn first(&self) -> *mut u8 {
-        match self.memory {
-            Memory::Owned { first, .. } => first.0.as_ptr(),
-            Memory::Scattered(_) | Memory::Lent { .. } => std::ptr::dangling_mut(),
-        }
+        assert!(!self.is_special(), "a scattered or lent buffer has no memory of its own");
+        self.ptr
     }
 
     /// Leaks this memory: a device that is gone, and cannot be cut off, may still write to it.
-    pub fn quarantine(mut self) {
-        let bytes = match &mut self.memory {
-            Memory::Owned { pages, .. } => pages.get() * DMA_PAGE,
-            Memory::Scattered(list) => list.0.quarantine(),
+    pub fn quarantine(self) {
+        if self.is_scattered() {
+            return self.quarantine_list();
+        }
+        if self.is_lent() {
             // The lender finds the buffer missing, and cuts the device off.
-            Memory::Lent { .. } => 0,
-        };
-        self.heap.note_quarantined(bytes);
+            return std::mem::forget(self);
+        }
+        self.heap.note_quarantined(self.capacity());
         std::mem::forget(self);
     }
 }
@@ -437,28 +392,27 @@ impl Deref for DmaBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: owned memory is `capacity` ≥ `len` mapped, initialised bytes, reachable only
-        // through this value. While a controller may write to them the value is in a request's
+        // SAFETY: `ptr` is the start of `capacity` ≥ `len` mapped, initialised bytes, reachable
+        // only through this value. While a controller may write to them the value is in a request's
         // slot, which never dereferences it. (A scattered or lent one has length 0: `set_len`
-        // refuses any other, and a dangling pointer is not null and aligned for bytes.)
-        unsafe { std::slice::from_raw_parts(self.first(), self.len as usize) }
+        // refuses any other, and `ptr` is not null and aligned for bytes.)
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len as usize) }
     }
 }
 
 impl DerefMut for DmaBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `self` is borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.first(), self.len as usize) }
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len as usize) }
     }
 }
 
 impl Drop for DmaBuf {
     fn drop(&mut self) {
-        // Other memory is dropped with its field: a list gives its pages back, a loan waits for one
-        // buffer less.
-        if let Memory::Owned { pages, .. } = self.memory {
-            self.heap.lock().free(self.iova, pages.get() * DMA_PAGE);
+        if self.is_special() {
+            return if self.is_lent() { self.drop_lent() } else { self.drop_list() };
         }
+        self.heap.lock().free(self.iova, self.capacity());
     }
 }
 
@@ -562,13 +516,6 @@ mod tests {
         assert_eq!(heap.quarantined_bytes(), 4096);
         let all: Vec<_> = (0..CHUNK / DMA_PAGE - 1).map(|_| heap.alloc(4096).unwrap()).collect();
         assert!(all.iter().all(|buf| buf.iova() != iova));
-    }
-
-    #[test]
-    fn a_number_of_24_bits_comes_back() {
-        for number in [0, 1, 66_051, MAX_BUFFER / DMA_PAGE, (1 << 24) - 1] {
-            assert_eq!(U24::new(number).get(), number);
-        }
     }
 
     proptest! {

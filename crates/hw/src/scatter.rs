@@ -7,10 +7,11 @@
 
 #![expect(unsafe_code)]
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::Result;
-use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova, Memory, Unaligned};
+use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova, SCATTERED};
 
 /// The most pages of one request: for these, one list page suffices wherever a command begins.
 pub const PAGES_MAX: usize = DMA_PAGE / ENTRY_BYTES;
@@ -75,7 +76,8 @@ impl DmaPages {
             data_bytes: 0,
         });
         let (inner, iova) = (Arc::clone(heap.inner()), list.entries.iova());
-        Ok(Self(DmaBuf { len: 0, memory: Memory::Scattered(Unaligned(list)), heap: inner, iova }))
+        let list = NonNull::from(Box::leak(list)).cast();
+        Ok(Self(DmaBuf { heap: inner, ptr: list, iova, len: 0, capacity: SCATTERED }))
     }
 
     /// Adds `page`. The data range becomes all bytes of all pages.
@@ -174,14 +176,6 @@ impl DmaPages {
 }
 
 impl List {
-    /// Leaks the pages, to which a device may still write. Returns the bytes of the list itself,
-    /// which its owner leaks.
-    #[cold]
-    pub(super) fn quarantine(&mut self) -> usize {
-        self.pages.drain(..).for_each(DmaBuf::quarantine);
-        DMA_PAGE
-    }
-
     /// The page of byte `at` of the data, and the offset in that page.
     fn place(&self, at_bytes: usize) -> (usize, usize) {
         let at_bytes = self.offset_bytes as usize + at_bytes;
@@ -210,28 +204,30 @@ impl DmaBuf {
     /// Whether this is a converted [`DmaPages`].
     #[inline(always)]
     pub fn is_scattered(&self) -> bool {
-        matches!(self.memory, Memory::Scattered(_))
+        self.capacity & SCATTERED != 0
     }
 
     /// Bytes that a request with this buffer transfers: its length, or that of its pages' data, or
     /// of the lent memory.
     #[inline]
     pub fn transfer_bytes(&self) -> usize {
-        match &self.memory {
-            Memory::Owned { .. } => self.len(),
-            Memory::Scattered(list) => list.0.data_bytes as usize,
-            Memory::Lent { bytes, .. } => bytes.get(),
+        match self.list() {
+            Some(list) => list.data_bytes as usize,
+            None => self.lent_bytes().unwrap_or(self.len()),
         }
     }
 
     #[inline]
     fn list(&self) -> Option<&List> {
-        if let Memory::Scattered(list) = &self.memory { Some(&*list.0) } else { None }
+        // SAFETY: a scattered buffer's `ptr` is a leaked `Box<List>` which only this value leads
+        // to, until its drop.
+        self.is_scattered().then(|| unsafe { self.ptr.cast().as_ref() })
     }
 
     #[inline]
     fn list_mut(&mut self) -> Option<&mut List> {
-        if let Memory::Scattered(list) = &mut self.memory { Some(&mut *list.0) } else { None }
+        // SAFETY: as above, and `self` is borrowed mutably.
+        self.is_scattered().then(|| unsafe { self.ptr.cast().as_mut() })
     }
 
     /// The data pointers for `bytes` of the transfer from byte `at_bytes` on.
@@ -244,8 +240,10 @@ impl DmaBuf {
 
     /// The contiguous part of the transfer from byte `at_bytes` on.
     pub fn stretch_mut(&mut self, at_bytes: usize) -> &mut [u8] {
-        let Memory::Scattered(ref mut list) = self.memory else { return &mut self[at_bytes..] };
-        let list = &mut *list.0;
+        if !self.is_scattered() {
+            return &mut self[at_bytes..];
+        }
+        let list = self.list_mut().expect("it is scattered");
         let left = (list.data_bytes as usize).saturating_sub(at_bytes);
         let (page, within) = list.place(at_bytes);
         match list.pages.get_mut(page) {
@@ -264,11 +262,30 @@ impl DmaBuf {
         list.vectors.clear();
         while left > 0 {
             let bytes = left.min(DMA_PAGE - within);
-            let base = list.pages[page].as_raw().as_ptr().wrapping_add(within);
+            let base = list.pages[page].ptr.as_ptr().wrapping_add(within);
             list.vectors.push(libc::iovec { iov_base: base.cast(), iov_len: bytes });
             (page, within, left) = (page + 1, 0, left - bytes);
         }
         Some(Vectors { first: list.vectors.as_ptr(), count: list.vectors.len() as u32 })
+    }
+
+    /// Drops a scattered buffer: each page goes back to its heap.
+    #[cold]
+    pub(super) fn drop_list(&mut self) {
+        // SAFETY: `ptr` is a leaked `Box<List>`, taken back once: by the drop of its only owner.
+        drop(unsafe { Box::<List>::from_raw(self.ptr.cast().as_ptr()) });
+    }
+
+    /// Drops a scattered buffer that a device may still write to: leaks all its memory, including
+    /// the list.
+    #[cold]
+    pub(super) fn quarantine_list(mut self) {
+        if let Some(list) = self.list_mut() {
+            list.pages.drain(..).for_each(DmaBuf::quarantine);
+        }
+        // The list's page is leaked with its owner.
+        self.heap.note_quarantined(DMA_PAGE);
+        std::mem::forget(self);
     }
 }
 

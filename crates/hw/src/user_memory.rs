@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
-use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Inner, Iova, Memory, U24, Unaligned};
+use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Inner, Iova, LENT};
 use super::pages::Pages;
 use super::{HwError, Result};
 
@@ -73,13 +73,16 @@ struct Registration {
     /// The number of the read that last used it.
     used: u64,
     /// Each [`DmaBuf`] of a loan holds a reference: further ones belong to requests.
-    token: Arc<()>,
+    token: Arc<Token>,
 }
+
+/// Counts the buffers of a loan. It is not zero-sized, so that its address is unique.
+struct Token(#[allow(dead_code)] u8);
 
 /// Memory that the controller may currently write to.
 pub struct Loan<'a> {
     heap: &'a Arc<Inner>,
-    token: &'a Arc<()>,
+    token: &'a Arc<Token>,
     /// The controller's address of the first byte.
     iova: u64,
     bytes: usize,
@@ -222,7 +225,13 @@ impl UserMemory {
         let mut free = if let Some(empty) = self.kept.iter().position(|there| there.bytes == 0) {
             self.kept.swap_remove(empty)
         } else if self.kept.len() < KEPT_MAX {
-            Registration { iova: heap.window()?, addr: 0, bytes: 0, used: 0, token: Arc::new(()) }
+            Registration {
+                iova: heap.window()?,
+                addr: 0,
+                bytes: 0,
+                used: 0,
+                token: Arc::new(Token(0)),
+            }
         } else {
             let oldest = (0..KEPT_MAX).min_by_key(|&at| self.kept[at].used)?;
             if !heap.unmap_lent(self.kept[oldest].iova) {
@@ -264,10 +273,12 @@ impl Loan<'_> {
             inside && at.is_multiple_of(4) && bytes.is_multiple_of(4),
             "{bytes} bytes at {at} are not lent"
         );
-        let token = Unaligned(Arc::clone(self.token));
-        let memory = Memory::Lent { _token: token, bytes: U24::new(bytes) };
+        let token = Arc::into_raw(Arc::clone(self.token)).cast_mut();
+        // SAFETY: `into_raw` never gives null.
+        let ptr = unsafe { NonNull::new_unchecked(token) }.cast();
         let iova = Iova(self.iova + at as u64);
-        DmaBuf { len: 0, memory, heap: Arc::clone(self.heap), iova }
+        // At most 1 MiB, and a multiple of 4: there is room for the flag.
+        DmaBuf { heap: Arc::clone(self.heap), ptr, iova, len: 0, capacity: bytes as u32 | LENT }
     }
 
     /// Reports a failed request: the mapping is undone before the loan ends, even in lazy mode.
@@ -295,7 +306,7 @@ impl Ending<'_> {
         if !all_back {
             // Remaining buffers name memory that the device no longer finds, and no later loan
             // waits for them.
-            registration.token = Arc::new(());
+            registration.token = Arc::new(Token(0));
         }
     }
 }
@@ -385,6 +396,28 @@ impl DmaHeap {
         let lent: Vec<u64> = self.inner().lock().lent.keys().copied().collect();
         // Try each, even if one fails.
         lent.into_iter().filter(|&iova| !self.inner().unmap_lent(iova)).count() == 0
+    }
+}
+
+impl DmaBuf {
+    /// Whether this refers to a caller's memory.
+    #[inline(always)]
+    pub(super) fn is_lent(&self) -> bool {
+        self.capacity & LENT != 0
+    }
+
+    /// The size of the caller's memory that this refers to, in bytes.
+    #[inline]
+    pub(super) fn lent_bytes(&self) -> Option<usize> {
+        self.is_lent().then_some((self.capacity & !LENT) as usize)
+    }
+
+    /// Drops a lent buffer: the loan waits for one less.
+    #[cold]
+    pub(super) fn drop_lent(&mut self) {
+        // SAFETY: `ptr` is from `Arc::into_raw` in `Loan::buf`, taken back once: by the drop of its
+        // only owner.
+        drop(unsafe { Arc::from_raw(self.ptr.cast::<Token>().as_ptr().cast_const()) });
     }
 }
 

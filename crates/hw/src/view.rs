@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova, Memory};
+use super::dma::{DMA_PAGE, DmaBuf, DmaHeap, Iova};
 
 /// The page is being put in or taken out. This is no page's address, since those are multiples of 4
 /// KiB.
@@ -78,8 +78,8 @@ impl PageCell {
         self.ptr.compare_exchange(ptr.as_ptr(), BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let iova = Iova(self.iova.load(Ordering::Relaxed));
         self.ptr.store(std::ptr::null_mut(), Ordering::Release);
-        let (len, memory) = (DMA_PAGE as u32, Memory::owned(ptr, DMA_PAGE));
-        Some(DmaBuf { len, memory, heap: Arc::clone(self.heap.inner()), iova })
+        let (len, capacity) = (DMA_PAGE as u32, DMA_PAGE as u32);
+        Some(DmaBuf { heap: Arc::clone(self.heap.inner()), ptr, iova, len, capacity })
     }
 
     /// Whether there is a page.
@@ -172,8 +172,8 @@ impl std::fmt::Debug for PageCell {
 /// the cell has one of its own.
 fn forget(page: DmaBuf) {
     let page = MaybeUninit::new(page);
-    // SAFETY: the heap is moved out once and dropped; the rest of a page, which is owned memory,
-    // has nothing to be dropped, and the buffer is not used again.
+    // SAFETY: the heap is moved out once and dropped; the rest has nothing to be dropped, and the
+    // buffer is not used again.
     drop(unsafe { std::ptr::read(&raw const (*page.as_ptr()).heap) });
 }
 
