@@ -69,7 +69,8 @@ struct Lot {
     wakers: Mutex<Vec<(u32, Waker)>>,
 }
 
-/// The lots are few, so many slots share one. A woken thread therefore checks its slot.
+/// There are fewer lots than slots, so several slots share one. A woken thread therefore checks its
+/// own slot.
 const LOTS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// All lots.

@@ -316,7 +316,7 @@ impl<P: Place> Table<P> {
             ours.index.store(index, Ordering::Relaxed);
             ours.visits.store(0, Ordering::Relaxed);
             ours.next.store(bucket.head.load(Ordering::Relaxed), Ordering::Relaxed);
-            // Release: whoever sees this state also sees the slot's key.
+            // Release: a thread that sees this state also sees the slot's key.
             ours.state.store(state.claimed().0, Ordering::Release);
             bucket.head.store(slot, Ordering::Release);
             Ok(At { slot, generation: state.generation() })
@@ -370,7 +370,8 @@ impl<P: Place> Table<P> {
             self.abandon(at);
             return Published::Refused(page);
         }
-        // Release: whoever sees this state also sees the page (which its cell orders as well).
+        // Release: a thread that sees this state also sees the page. The page's cell orders that,
+        // too.
         match self.advance(at, Ordering::AcqRel, |word| {
             (word.phase() == Phase::Filling).then(|| to(word))
         }) {

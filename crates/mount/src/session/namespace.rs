@@ -1,7 +1,8 @@
 //! A mount that only one process and its children see, in a mount namespace of their own.
 //!
 //! Root needs only the mount namespace. Other users first create a user namespace, in which they
-//! may mount. The caller keeps its user and group there, and all others appear as `nobody`.
+//! may mount. The caller keeps its user and group there. Every other user and group is shown as
+//! `nobody`.
 //!
 //! The kernel requires that /dev/fuse is opened and mounted in the same namespace. Therefore that
 //! process does both, and passes the descriptor to the serving process, which stays outside.

@@ -80,8 +80,8 @@ fn reserved_blocks_are_for_some(way: Way) {
             served.sh(undo);
         }
     }
-    // Data promised to root are written, no matter which user causes it. The user `nobody` has
-    // gained nothing.
+    // The mount writes data for which root has a promise, whichever user causes the writeback. The
+    // user `nobody` has gained nothing.
     served.sh("dd if=/dev/urandom of=all/roots bs=1k count=500 2> /dev/null; cp all/roots ..");
     let nobody = user(65_534, 65_534, "");
     served.sh(&format!("{nobody} sync all/roots; {nobody} fallocate -l 1 all/old || true"));

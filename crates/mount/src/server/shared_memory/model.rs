@@ -1,5 +1,5 @@
-//! A model of who has a file's content. It explores two programs, a kernel and an owner, in all
-//! interleavings.
+//! A model of the gate: whether the kernel's cache or the owner has a file's content. It explores
+//! two programs, a kernel and an owner, in all interleavings.
 //!
 //! The model has one page of one file. A program makes any calls, up to a given number, one after
 //! another. Each call is split into the steps between which others can come. The transitions of the
