@@ -359,9 +359,12 @@ impl NvmeChannel {
     #[cold]
     #[inline(never)]
     fn slot_of_dropped(&mut self) -> Option<u16> {
-        let ticket = self.table.dropped_in_flight()?;
-        drop(self.wait(ticket));
-        self.table.take_free()
+        self.table.free_dropped();
+        self.table.take_free().or_else(|| {
+            let ticket = self.table.dropped_in_flight()?;
+            drop(self.wait(ticket));
+            self.table.take_free()
+        })
     }
 
     /// Starts `request`, which has been checked, in a free slot.

@@ -158,23 +158,25 @@ impl Ticket {
     /// A ticket that was dropped, and for whose slot and generation `is_own` holds. A channel asks
     /// for its own when it has no free slot, at its checks of deadlines, and when it ends.
     pub fn take_dropped(is_own: impl Fn(u16, u32) -> bool) -> Option<Self> {
-        // None was dropped: the usual case costs a load.
-        if DROPPED_COUNT.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
         let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
         let at = dropped.iter().position(|&(slot, generation)| is_own(slot, generation))?;
         let (slot, generation) = dropped.swap_remove(at);
-        DROPPED_COUNT.store(dropped.len(), Ordering::Relaxed);
         Some(Self::new(slot, generation))
+    }
+
+    /// How many tickets were dropped so far, of any channel. While this stays, a channel need not
+    /// [look for its own](Self::take_dropped), which takes a lock.
+    #[inline]
+    pub fn drops() -> usize {
+        DROPS.load(Ordering::Relaxed)
     }
 }
 
 /// Slot and generation of dropped tickets, until their channels take them, or end.
 static DROPPED: Mutex<Vec<(u16, u32)>> = Mutex::new(Vec::new());
 
-/// The length of [`DROPPED`]. A thread that reads an old one looks again at its next check.
-static DROPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// See [`Ticket::drops`]. A thread that reads an old value looks at its next check.
+static DROPS: AtomicUsize = AtomicUsize::new(0);
 
 /// The most dropped tickets that are remembered.
 const DROPPED_MAX: usize = 1 << 16;
@@ -186,7 +188,7 @@ impl Drop for Ticket {
         // Tickets that outlive their channel stay in the list.
         if dropped.len() < DROPPED_MAX {
             dropped.push((self.slot, self.generation));
-            DROPPED_COUNT.store(dropped.len(), Ordering::Relaxed);
+            DROPS.fetch_add(1, Ordering::Relaxed);
         }
     }
 }

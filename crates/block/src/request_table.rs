@@ -35,6 +35,8 @@ pub(crate) enum Recipient {
     /// None: it is dropped.
     #[default]
     Detached,
+    /// None, because its ticket was dropped: a submission that finds no other slot waits for it.
+    Dropped,
     /// As [`Recipient::Ticket`], for a timed request.
     TimedTicket,
     /// As [`Recipient::Queue`], for a timed request.
@@ -268,6 +270,8 @@ pub(crate) struct RequestTable {
     queued: usize,
     /// The number of cache losses for which a flush has failed.
     losses_reported: u32,
+    /// How many tickets of any channel had been dropped when this one last looked for its own.
+    drops_seen: usize,
 }
 
 impl RequestTable {
@@ -285,6 +289,7 @@ impl RequestTable {
             active: 0,
             queued: 0,
             losses_reported: 0,
+            drops_seen: 0,
         }
     }
 
@@ -428,7 +433,7 @@ impl RequestTable {
                 self.queued -= 1;
                 self.done.push_back(slot);
             }
-            Recipient::Detached => self.drop_result(slot),
+            Recipient::Detached | Recipient::Dropped => self.drop_result(slot),
             Recipient::TimedTicket => self.note_time(slot),
             Recipient::TimedQueue => {
                 self.queued -= 1;
@@ -469,33 +474,45 @@ impl RequestTable {
         slot
     }
 
-    /// A ticket of this table that was dropped; of a request that has ended, if `ended`.
-    #[cold]
-    fn take_dropped(&self, ended: bool) -> Option<Ticket> {
+    /// A ticket of this table that was dropped.
+    fn take_dropped(&self) -> Option<Ticket> {
         Ticket::take_dropped(|slot, generation| {
             let entry = self.get(slot);
             slot < self.depth
                 && entry.generation == generation
-                && match entry.state {
-                    SlotState::Free => false,
-                    SlotState::Active => !ended,
-                    SlotState::Done => true,
-                }
+                && entry.state != SlotState::Free
                 && matches!(entry.recipient, Recipient::Ticket | Recipient::TimedTicket)
         })
     }
 
-    /// Frees the slots of requests that have ended and whose tickets were dropped.
+    /// Gives up the requests whose tickets were dropped: those that have ended now, the others when
+    /// they end. Unless a ticket was dropped since the last call, this costs a load.
+    #[inline]
     pub(crate) fn free_dropped(&mut self) {
-        while let Some(ticket) = self.take_dropped(true) {
-            self.detach(ticket);
+        let drops = Ticket::drops();
+        if std::mem::replace(&mut self.drops_seen, drops) != drops {
+            self.give_up_dropped();
         }
     }
 
-    /// The ticket of a request in flight that was dropped, for a channel without a free slot.
     #[cold]
-    pub(crate) fn dropped_in_flight(&self) -> Option<Ticket> {
-        self.take_dropped(false)
+    #[inline(never)]
+    fn give_up_dropped(&mut self) {
+        while let Some(ticket) = self.take_dropped() {
+            self.give_up(ticket, Recipient::Dropped);
+        }
+    }
+
+    /// A ticket for a request in flight whose ticket was dropped, for a channel without a free slot.
+    #[cold]
+    pub(crate) fn dropped_in_flight(&mut self) -> Option<Ticket> {
+        let dropped = |slot: &u16| {
+            let entry = self.get(*slot);
+            entry.state == SlotState::Active && entry.recipient == Recipient::Dropped
+        };
+        let slot = (0..self.depth).find(dropped)?;
+        self.get_mut(slot).recipient = Recipient::Ticket;
+        Some(self.ticket(slot))
     }
 
     /// The result of `ticket`'s request if it has ended; else the ticket.
@@ -587,12 +604,16 @@ impl RequestTable {
 
     /// Detaches the ticket's request: its result is dropped.
     pub(crate) fn detach(&mut self, ticket: Ticket) {
+        self.give_up(ticket, Recipient::Detached);
+    }
+
+    fn give_up(&mut self, ticket: Ticket, recipient: Recipient) {
         let slot = self.redeem(ticket);
         if self.is_done(slot) {
             self.drop_result(slot);
         } else {
             // The time of a request without a waiter is no measure of waiting.
-            self.get_mut(slot).recipient = Recipient::Detached;
+            self.get_mut(slot).recipient = recipient;
         }
     }
 
@@ -711,7 +732,7 @@ fn was_aborted(status: Status) -> bool {
 /// Removes this table's tickets from the list of dropped ones.
 impl Drop for RequestTable {
     fn drop(&mut self) {
-        while let Some(ticket) = self.take_dropped(false) {
+        while let Some(ticket) = self.take_dropped() {
             ticket.redeem();
         }
     }

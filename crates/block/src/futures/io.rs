@@ -251,8 +251,7 @@ impl<C: BlockChannel, S: Sharing> Future for Transfer<'_, C, S> {
 #[inline(always)]
 fn transferred(outcome: Outcome) -> Result<DmaBuf, RequestError> {
     match outcome {
-        Ok(Done { result: Ok(()), buf, .. }) => buf.ok_or(RequestError::Quarantined),
-        Ok(Done { result: Err(error), .. }) => Err(error.into()),
+        Ok(done) => done.into_buf(),
         Err(rejected) => Err(rejected.error.into()),
     }
 }

@@ -209,9 +209,12 @@ impl KernelChannel {
     #[cold]
     #[inline(never)]
     fn slot_of_dropped(&mut self) -> Option<u16> {
-        let ticket = self.io.state.table.dropped_in_flight()?;
-        drop(self.wait(ticket));
-        self.io.state.table.take_free()
+        self.io.state.table.free_dropped();
+        self.io.state.table.take_free().or_else(|| {
+            let ticket = self.io.state.table.dropped_in_flight()?;
+            drop(self.wait(ticket));
+            self.io.state.table.take_free()
+        })
     }
 
     /// Waits until the kernel has answered, or for an eighth of the time-out or `patience_ns`.

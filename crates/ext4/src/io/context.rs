@@ -233,8 +233,7 @@ impl IoContext {
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
         let place = self.in_flight.log.len() - 1;
         let (done, ()) = self.next_at(log_set, place).ok_or(Error::Invalid("no read was sent"))?;
-        done.result.map_err(Error::from_io)?;
-        done.buf.map(|buf| buf.to_vec()).ok_or_else(|| RequestError::Quarantined.into())
+        Ok(done.into_buf()?.to_vec())
     }
 
     /// Sends a FLUSH, and waits for it.
