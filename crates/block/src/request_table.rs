@@ -35,12 +35,12 @@ pub(crate) enum Recipient {
     /// None: it is dropped.
     #[default]
     Detached,
-    /// None, because its ticket was dropped: a submission that finds no other slot waits for it.
-    Dropped,
     /// As [`Recipient::Ticket`], for a timed request.
     TimedTicket,
     /// As [`Recipient::Queue`], for a timed request.
     TimedQueue,
+    /// None, because its ticket was dropped: a submission that finds no other slot waits for it.
+    Dropped,
 }
 
 impl Recipient {
@@ -378,19 +378,19 @@ impl RequestTable {
         Ticket::new(slot, self.get(slot).generation)
     }
 
-    /// Records that one command of `slot` has ended.
+    /// Records that one command of `requester` has ended. Returns the slot of the request if that
+    /// has ended with it.
     #[inline(always)]
     pub(crate) fn complete(
         &mut self,
         requester: u16,
         outcome: Result<u32, impl Into<IoErrorKind>>,
-    ) {
-        // Commands of a fused pair have a mark above the slot's index.
-        let slot = index(requester) as u16;
+    ) -> Option<u16> {
+        // Commands of a fused pair have a mark above the slot's index, which `index` removes.
         if let Err(error) = outcome {
-            self.fail(slot, error);
+            self.fail(requester, error);
         }
-        self.release(slot);
+        self.release(requester).then_some(index(requester) as u16)
     }
 
     #[cold]
@@ -411,15 +411,18 @@ impl RequestTable {
         self.fail(slot, error);
     }
 
-    /// Called when a command of `slot` has ended, or its unsent ones are done.
+    /// Called when a command of `slot` has ended, or its unsent ones are done. Returns whether the
+    /// request has ended.
     #[inline(always)]
-    pub(crate) fn release(&mut self, slot: u16) {
+    pub(crate) fn release(&mut self, slot: u16) -> bool {
         let entry = &mut self.slots[index(slot)];
         assert!(entry.pending > 0, "a command ended that was never sent");
         entry.pending -= 1;
-        if entry.pending == 0 {
+        let ended = entry.pending == 0;
+        if ended {
             self.finish(slot);
         }
+        ended
     }
 
     #[inline(always)]
@@ -427,7 +430,15 @@ impl RequestTable {
         self.active -= 1;
         let entry = &mut self.slots[index(slot)];
         entry.state = SlotState::Done;
-        match entry.recipient {
+        if entry.recipient != Recipient::Ticket {
+            self.deliver(index(slot) as u16);
+        }
+    }
+
+    /// What the end of a request has to do unless a ticket's holder takes it.
+    #[inline]
+    fn deliver(&mut self, slot: u16) {
+        match self.get(slot).recipient {
             Recipient::Ticket => {}
             Recipient::Queue => {
                 self.queued -= 1;

@@ -81,7 +81,5 @@ pub use controller::{Controller, ControllerOptions};
 pub use error::{Error, Result};
 pub use identify::{ControllerInfo, NamespaceInfo, PowerState};
 pub use io_queue::IoQueue;
-pub use queue::{
-    Command, CommandError, Completed, Op, Outcome, QueueCounters, QueueFull, QueuePair,
-};
+pub use queue::{Command, CommandError, Op, Outcome, QueueCounters, QueueFull, QueuePair};
 pub use recovery::Requester;

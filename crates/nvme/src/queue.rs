@@ -116,40 +116,25 @@ impl Command {
 /// The result of a command.
 pub type Outcome = Result<u32, CommandError>;
 
-/// The end of a command by its own completion queue entry.
+/// How a command ended by its own completion queue entry: dword 0, or the status of a failure.
+pub type CommandResult = std::result::Result<u32, Status>;
+
+/// The end of a command by its own completion queue entry, as one number.
 #[derive(Debug, Clone, Copy)]
-pub struct Completed {
-    /// What the command belongs to, as numbered by the layer above.
-    pub requester: u16,
-    /// Its status.
-    pub status: Status,
-    /// Command specific.
-    pub dw0: u32,
-}
+struct Completed(u64);
 
 impl Completed {
-    fn packed(self) -> u64 {
-        u64::from(self.requester) | u64::from(self.status.bits()) << 16 | u64::from(self.dw0) << 32
+    fn new(requester: u16, status: Status, dw0: u32) -> Self {
+        Self(u64::from(requester) | u64::from(status.bits()) << 16 | u64::from(dw0) << 32)
     }
 
-    fn unpacked(bits: u64) -> Self {
-        Self {
-            requester: bits as u16,
-            status: Status::from_bits((bits >> 16) as u16),
-            dw0: (bits >> 32) as u32,
-        }
+    fn requester(self) -> u16 {
+        self.0 as u16
     }
 
-    /// Converts to a `Result`, for the path that does not examine failures.
-    #[inline(always)]
-    pub fn result(self) -> std::result::Result<u32, Status> {
-        if self.status.is_success() { Ok(self.dw0) } else { Err(self.status) }
-    }
-
-    /// Converts to an [`Outcome`].
-    #[inline(always)]
-    pub fn outcome(self) -> Outcome {
-        self.result().map_err(CommandError::Status)
+    fn result(self) -> CommandResult {
+        let status = Status::from_bits((self.0 >> 16) as u16);
+        if status.is_success() { Ok((self.0 >> 32) as u32) } else { Err(status) }
     }
 }
 
@@ -500,7 +485,8 @@ impl QueuePair {
     fn occupy(&mut self, tag: u16, requester: u16) -> u16 {
         let slot = &mut self.slots[index(tag)];
         debug_assert!(!slot.is_busy(), "slot {tag} has a command already");
-        slot.key &= !VACANT;
+        // Not `&= !VACANT`: a constant of 64 bits costs an instruction.
+        slot.key = u64::from(slot.key as u32);
         slot.requester = requester;
         slot.first_swept_us = 0;
         self.staged += 1;
@@ -547,10 +533,10 @@ impl QueuePair {
         // The loop is bounded: a device could write entries without end.
         for _ in 0..self.ring.entries() {
             let Some(cqe) = self.ring.take() else { break };
-            if let Some(completed) = self.accept(&cqe) {
-                sink(completed.requester, completed.outcome());
-                ended += 1;
-            }
+            let ends = |requester, result: CommandResult| {
+                sink(requester, result.map_err(CommandError::Status));
+            };
+            ended += usize::from(self.accept(&cqe, ends).is_some());
         }
         if ended > 0 {
             self.ring.end_batch();
@@ -558,17 +544,18 @@ impl QueuePair {
         ended
     }
 
-    /// Reaps at most one entry, for a caller that waits for one command. Returns the command that
-    /// it ended, if any.
+    /// Reaps at most one entry, for a caller that waits for one command. Returns what `sink` makes
+    /// of the requester and the result of the command that it ended, if any.
     #[inline(always)]
-    pub fn reap_one(&mut self) -> Option<Completed> {
+    pub fn reap_one<R>(&mut self, sink: impl FnOnce(u16, CommandResult) -> R) -> Option<R> {
         let cqe = self.ring.take()?;
-        self.accept(&cqe)
+        self.accept(&cqe, sink)
     }
 
-    /// Accepts the command that `cqe` completes, and frees its slot. Returns `None` for a stray.
+    /// Accepts the command that `cqe` completes, and frees its slot. Calls `sink` unless it is a
+    /// stray, from two places, so that the common one knows that the status is success.
     #[inline(always)]
-    fn accept(&mut self, cqe: &Cqe) -> Option<Completed> {
+    fn accept<R>(&mut self, cqe: &Cqe, sink: impl FnOnce(u16, CommandResult) -> R) -> Option<R> {
         // An impossible head is counted and otherwise ignored: slots, not SQHD, bound the entries
         // in the ring.
         if cqe.sqhd.get() >= self.ring.entries() {
@@ -580,12 +567,13 @@ impl QueuePair {
         // the status is success.
         if slot.key != cqe.to_words()[1] >> 16 & !PHASE {
             let [low, high] = cqe.to_words();
-            return self.accept_other(low, high).map(Completed::unpacked);
+            let completed = self.accept_other(low, high)?;
+            return Some(sink(completed.requester(), completed.result()));
         }
         slot.vacate();
         let requester = slot.requester;
         self.vacated(cid & TAG_MASK);
-        Some(Completed { requester, status: Status::SUCCESS, dw0: cqe.dw0.get() })
+        Some(sink(requester, Ok(cqe.dw0.get())))
     }
 
     /// Handles a stray, or a command that did not simply succeed. Returns `None` also if the
@@ -593,7 +581,7 @@ impl QueuePair {
     /// registers, so the entry of a successful command need not be written to memory.
     #[cold]
     #[inline(never)]
-    fn accept_other(&mut self, low: u64, high: u64) -> Option<u64> {
+    fn accept_other(&mut self, low: u64, high: u64) -> Option<Completed> {
         let cqe = Cqe::from_words([low, high]);
         let (cid, status) = (cqe.cid.get(), cqe.status());
         let slot = &mut self.slots[index(cid)];
@@ -607,7 +595,7 @@ impl QueuePair {
             return None;
         }
         self.vacated(cid & TAG_MASK);
-        Some(Completed { requester, status, dw0: cqe.dw0.get() }.packed())
+        Some(Completed::new(requester, status, cqe.dw0.get()))
     }
 
     /// The slot that a CID names.

@@ -97,8 +97,10 @@ pub(super) struct Both<'a, P> {
 impl<P: Probe> Source for Both<'_, P> {
     fn reap(&mut self) -> usize {
         let Self { polled, interrupt, table, .. } = self;
-        polled.reap(|requester, outcome| table.complete(requester, outcome))
-            + interrupt.reap(|requester, outcome| table.complete(requester, outcome))
+        let mut end = |requester, outcome| {
+            table.complete(requester, outcome);
+        };
+        polled.reap(&mut end) + interrupt.reap(&mut end)
     }
 
     fn has_completion(&self) -> bool {

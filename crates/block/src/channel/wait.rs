@@ -115,13 +115,15 @@ impl NvmeChannel {
     #[inline(always)]
     pub(super) fn polls_until_done(&mut self, slot: u16, probe: &impl Probe) -> bool {
         for _ in 0..FIRST_LOOKS {
-            if let Some(completed) = self.polled.pair.reap_one() {
+            let table = &mut self.table;
+            let seen = self.polled.pair.reap_one(|requester, result| {
                 probe.seen();
-                self.table.complete(completed.requester, completed.result());
-                if self.table.is_done(slot) {
-                    return true;
-                }
-                self.another_ended();
+                table.complete(requester, result) == Some(slot)
+            });
+            match seen {
+                Some(true) => return true,
+                Some(false) => self.another_ended(),
+                None => {}
             }
         }
         false
