@@ -287,8 +287,8 @@ impl NvmeChannel {
         self.table.fill(slot, request, 0, Policy::Poll, to);
         let (nsid, second) = (self.ns.nsid, Iova(0));
         let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
-        // The queue slot of this request slot: it has no other command, and no other request uses
-        // it.
+        // The command slot of this request slot: it has no other command, and no other request
+        // uses it.
         self.polled.pair.stage_transfer(Tag::assigned(slot), slot, &command);
         if !self.waiter.is_plugged() {
             self.polled.pair.ring_now();

@@ -117,7 +117,7 @@ impl Request {
 ///
 /// A ticket may be dropped, for example by a `?` before the wait. The request goes on, and its
 /// result is dropped when it has ended. The channel then gives the slot to another request and the
-/// buffer back to its heap: at the next check of that queue's deadlines, or when it needs the slot.
+/// buffer back to its heap: when it polls, checks deadlines or needs the slot.
 ///
 /// [`BlockChannel::wait`]: super::BlockChannel::wait
 /// [`BlockChannel::detach`]: super::BlockChannel::detach
@@ -156,7 +156,7 @@ impl Ticket {
     }
 
     /// A ticket that was dropped, and for whose slot and generation `is_own` holds. A channel asks
-    /// for its own when it has no free slot, at its checks of deadlines, and when it ends.
+    /// for its own when it polls, checks deadlines or has no free slot, and when it ends.
     pub fn take_dropped(is_own: impl Fn(u16, u32) -> bool) -> Option<Self> {
         let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
         let at = dropped.iter().position(|&(slot, generation)| is_own(slot, generation))?;

@@ -90,7 +90,7 @@ pub(crate) struct RequestSlot {
     failed: bool,
     /// The number of its failed commands.
     failures: u16,
-    /// Whether the request's own slot in its queue is still unused.
+    /// Whether the command slot of the request slot's index is still unused.
     pub(crate) own_slot_free: bool,
     /// Commands in flight, plus one while there are unsent commands.
     pending: u16,
@@ -107,7 +107,8 @@ pub(crate) struct RequestSlot {
     buf: Option<DmaBuf>,
     user_data: u64,
     lba: u64,
-    /// The policy of this request.
+    /// The policy by which this request is waited for; `poll` also for an untimed request of
+    /// `adaptive`.
     pub(crate) policy: Policy,
     /// Submission time, if it is timed.
     submitted_ns: u64,

@@ -103,7 +103,7 @@ impl<S: Source> Source for &mut S {
 /// Counts of the waits on a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GapCounters {
-    /// Waits that did not end at the first look.
+    /// Waits. One that the caller's own looks have ended does not count.
     pub waits: u64,
     /// Sleeps before or between polling.
     pub sleeps: u64,

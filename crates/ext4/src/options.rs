@@ -90,7 +90,7 @@ pub struct MountOptions {
     pub ignore_checksums: bool,
     /// The superblock's block, in blocks of the file system, if not the usual one.
     pub superblock: Option<u64>,
-    /// The maximum number of channels (queue pairs) to use. If there are more threads, they share
+    /// The maximum number of channels to use, each of which has one queue pair or two. If there are more threads, they share
     /// the channels.
     pub channels: usize,
     /// Mounts for writing, too. The mount must be ended by [`unmount`](super::FileSystem::unmount);

@@ -156,15 +156,15 @@ impl IoQueue {
         self.class
     }
 
-    /// Returns a slot to stage one command in. Returns `None` if the queue is full, or if the
-    /// controller was reset meanwhile; in that case call [`IoQueue::check`].
+    /// Returns a slot to stage one command in. Returns `None` if the queue is full, or if it is not
+    /// [current](Self::is_current).
     #[inline(always)]
     pub fn take_tag(&mut self) -> Option<Tag> {
         if self.is_current() { self.pair.take_tag() } else { None }
     }
 
-    /// Whether the controller knows this queue, so that commands can be staged. If not,
-    /// [`IoQueue::check`] tries to register it.
+    /// Whether commands can be staged at once. If not, [`IoQueue::check`] does what is due first:
+    /// it registers a queue that a reset has removed, checks deadlines, and repeats held commands.
     #[inline(always)]
     pub fn is_current(&self) -> bool {
         self.controller.epoch() == self.pair.ring().open_epoch()

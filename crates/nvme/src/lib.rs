@@ -22,8 +22,8 @@
 //!   (`retry` has the reasons). A fused pair is never repeated: one of the two commands alone is no
 //!   pair, and the compare of a repeated pair would find the data that the first try wrote.
 //! - A command keeps its memory until the device is provably done with it (ARCHITECTURE.md §3).
-//! - No clock is read, nothing is allocated, and no lock is taken when a command is staged or
-//!   reaped.
+//! - No clock is read, nothing is allocated, and no lock is taken when a command is staged, or when
+//!   one that succeeded is reaped.
 //!
 //! # Parts, in reading order
 //! ```text

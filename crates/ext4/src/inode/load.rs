@@ -82,7 +82,7 @@ impl Inode {
             let (sequence, changes) = (rw_mount.last_sequence(), rw_mount.registry().changes(ino));
             let snapshot = Snapshot::read(&mount.volume, ino, linked)?;
             let writable =
-                Some(Box::new(Writable::new(sequence, mount.contexts.flushes().all_landed())));
+                Some(Box::new(Writable::new(sequence, mount.contexts.flushes().needed_by_all())));
             // Another user may still hold the inode although the cache dropped it.
             let make = || {
                 made = true;
@@ -121,7 +121,7 @@ impl Inode {
             snapshot,
             Some(Box::new(Writable::new(
                 rw_mount.last_sequence(),
-                mount.contexts.flushes().all_landed(),
+                mount.contexts.flushes().needed_by_all(),
             ))),
         ));
         rw_mount.registry().replace(&inode);

@@ -43,7 +43,7 @@ pub(crate) struct Writable {
     last_data: AtomicU64,
     /// Number of the [FLUSH](crate::io::Flushes) that makes all data durable that were written in
     /// place, and the number up to which `fsync` has dealt with that.
-    pub(crate) landed: AtomicU64,
+    pub(crate) flush_needed: AtomicU64,
     pub(crate) flushed: AtomicU64,
     failures: Mutex<Failures>,
     /// Number of nodes, with [`UNLINKED`] and [`GONE`]. They are one word so that an inode that is
@@ -145,9 +145,9 @@ impl Pages {
 
 impl Writable {
     /// Returns the state of a clean inode. `sequence` is the last transaction that may have changed
-    /// it. FLUSH `landed` makes durable what was written in place so far, perhaps before the inode
-    /// was dropped from memory and loaded again.
-    pub(crate) fn new(sequence: Sequence, landed: u64) -> Self {
+    /// it. FLUSH `flush_needed` makes durable what was written in place so far, perhaps before the
+    /// inode was dropped from memory and loaded again.
+    pub(crate) fn new(sequence: Sequence, flush_needed: u64) -> Self {
         Self {
             content: Mutex::new(Rank::FileContent, ()),
             mapping: RwLock::new(Rank::FileMapping, ()),
@@ -155,7 +155,7 @@ impl Writable {
             written: Condvar::new(),
             last: AtomicU64::new(sequence.0),
             last_data: AtomicU64::new(sequence.0),
-            landed: AtomicU64::new(landed),
+            flush_needed: AtomicU64::new(flush_needed),
             flushed: AtomicU64::new(0),
             failures: Mutex::new(Rank::Failures, Failures::default()),
             users: AtomicUsize::new(0),

@@ -24,7 +24,7 @@ const DEPTH: u16 = 64;
 /// The most contexts of a mount.
 pub(crate) const CONTEXTS_MAX: usize = 64;
 
-/// The contexts of a mount. One is made when a thread first finds all others taken.
+/// The contexts of a mount. One is made when a thread's own is missing, or all others are taken.
 pub(crate) struct IoContexts {
     slots: Box<[Slot]>,
     /// An additional one for a mount for writing: [`IoContexts::take_leaf`].
@@ -285,7 +285,7 @@ impl IoContexts {
         (0..limit).map(move |n| &self.slots[(own + n) % limit])
     }
 
-    /// Takes an I/O context for the calling thread, if one is free.
+    /// Takes an I/O context for the calling thread, if one is free or can be made.
     pub(crate) fn try_take(&self) -> Option<OwnedContext<'_>> {
         self.own_first().find_map(|slot| {
             let io = match slot.io.get().map(Mutex::try_lock) {

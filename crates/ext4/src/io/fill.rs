@@ -21,7 +21,7 @@ pub(crate) enum For {
 }
 
 impl IoContext {
-    /// Sends a request for the [claimed](FillMemory::claims) pages, which are those of `stretch`.
+    /// Sends a request for the [claimed](FillMemory::duties) pages, which are those of `stretch`.
     #[inline]
     pub(crate) fn send_claimed(
         &mut self,

@@ -271,8 +271,8 @@ impl FillMemory {
         Ok(list.into_buf())
     }
 
-    /// Calls `seen` with the number and content of each page that the request of `fill` has read,
-    /// and publishes them. Returns whether all of them are in the cache. A page that was
+    /// Calls `seen`, which may copy, with the number and content of each page that the request of
+    /// `fill` has read, and publishes them. Returns whether all of them are in the cache. A page that was
     /// invalidated after it was claimed is not.
     ///
     /// # Errors

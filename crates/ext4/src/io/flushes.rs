@@ -15,8 +15,8 @@ pub(crate) struct Flushes {
     /// The highest number of a successful FLUSH, and of a failed one.
     done: AtomicU64,
     failed: AtomicU64,
-    /// The highest result of [`Flushes::note_write`].
-    landed: AtomicU64,
+    /// The highest result of [`Flushes::note_write`]: the first FLUSH that makes all writes durable.
+    flush_needed: AtomicU64,
 }
 
 /// The state of a completed write.
@@ -35,14 +35,14 @@ impl Flushes {
     /// begun.
     pub(crate) fn note_write(&self) -> u64 {
         let number = self.begun.load(Ordering::SeqCst) + 1;
-        self.landed.fetch_max(number, Ordering::SeqCst);
+        self.flush_needed.fetch_max(number, Ordering::SeqCst);
         number
     }
 
     /// Returns the first FLUSH that makes all writes of the mount durable that have completed so
     /// far, or 0 if there was no write.
-    pub(crate) fn all_landed(&self) -> u64 {
-        self.landed.load(Ordering::SeqCst)
+    pub(crate) fn needed_by_all(&self) -> u64 {
+        self.flush_needed.load(Ordering::SeqCst)
     }
 
     /// Returns whether a FLUSH that the device completed has made earlier writes durable, on a

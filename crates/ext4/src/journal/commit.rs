@@ -222,18 +222,18 @@ impl Journal {
             // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
             let mut leader = match self.turn(&target)? {
                 Turn::Reached => return Ok(()),
-                Turn::Others(mut leader) => {
+                Turn::Others(mut other) => {
                     // In the classic order, and for a fast commit, all data come first.
                     if !overlap.data || self.fast {
                         own.wait(io);
                     }
-                    while leader.poll_again(io) {
+                    while other.poll_again(io) {
                         own.poll(io);
                     }
-                    if leader.leads() {
+                    if other.leads() {
                         // The leader may be waiting for this thread's data.
                         own.wait(io);
-                        leader.sleep();
+                        other.sleep();
                     }
                     continue;
                 }

@@ -56,7 +56,9 @@ impl File {
                 // A concurrent reader may have cached the old data.
                 cache.invalidate(file, pages);
                 // Rule 18: the next `fsync` flushes these writes.
-                writable.landed.fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
+                writable
+                    .flush_needed
+                    .fetch_max(mount.contexts.flushes().note_write(), Ordering::AcqRel);
                 inode.note_modified(&mut writable.pages());
                 rw_mount.keep(inode);
                 return written.map(|()| data.len());

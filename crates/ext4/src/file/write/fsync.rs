@@ -101,13 +101,13 @@ impl Writeback<'_> {
     /// Rule 18: flushes data that only overwrote others from the device's cache, unless a commit
     /// has flushed them since.
     fn flush_data(&self, writable: &Writable) -> Result<(), Error> {
-        let landed = writable.landed.load(Ordering::Acquire);
+        let flush_needed = writable.flush_needed.load(Ordering::Acquire);
         if !self.contexts.info().volatile_write_cache
-            || writable.flushed.load(Ordering::Acquire) >= landed
+            || writable.flushed.load(Ordering::Acquire) >= flush_needed
         {
             return Ok(());
         }
-        let flushed = match self.contexts.flushes().durability(landed) {
+        let flushed = match self.contexts.flushes().durability(flush_needed) {
             Durability::Durable => Ok(()),
             Durability::Open => journal::flush(&mut *self.contexts.take()?, Before::Return),
             Durability::Unknown => Err(Error::from_io(cache_lost())),
@@ -118,7 +118,7 @@ impl Writeback<'_> {
         }
         // Once, whatever the result: each open file reports a failure, and there is nothing to
         // write again.
-        writable.flushed.fetch_max(landed, Ordering::AcqRel);
+        writable.flushed.fetch_max(flush_needed, Ordering::AcqRel);
         flushed
     }
 

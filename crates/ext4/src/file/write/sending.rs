@@ -195,7 +195,7 @@ impl<'a> Sending<'a> {
             if let Some(writable) =
                 sent.part.inode.writable.as_ref().filter(|_| sent.part.overwrites_only)
             {
-                writable.landed.fetch_max(flushes.note_write(), Ordering::AcqRel);
+                writable.flush_needed.fetch_max(flushes.note_write(), Ordering::AcqRel);
             }
         }
         if let Some(token) = self.token.take() {

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn only_what_began_afterwards_counts() {
     let flushes = Flushes::default();
-    assert_eq!((flushes.all_landed(), flushes.durability(0)), (0, Durability::Durable));
+    assert_eq!((flushes.needed_by_all(), flushes.durability(0)), (0, Durability::Durable));
     let early = flushes.note_write();
     let first = flushes.begin();
     // This write completed while a FLUSH was in flight.
@@ -16,7 +16,7 @@ fn only_what_began_afterwards_counts() {
     );
     let second = flushes.begin();
     flushes.end(second, true);
-    assert_eq!((flushes.durability(late), flushes.all_landed()), (Durability::Durable, late));
+    assert_eq!((flushes.durability(late), flushes.needed_by_all()), (Durability::Durable, late));
 }
 
 #[test]
