@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::alloc::Allocator;
+use super::alloc::AllocHandle;
 use super::background;
 use super::by_path::Last;
 use super::error::{Error, Unsupported};
@@ -15,7 +15,7 @@ use super::file::write::Writeback;
 use super::fs::FileSystem;
 use super::inode::shared::Inode;
 use super::inode::{Mount, Node};
-use super::journal::{Handle, JournalThread};
+use super::journal::JournalThread;
 use super::ops::names::{self, Unlinked, Unused};
 use super::ops::{Name, Progress, rename};
 use super::ops::{attributes, orphans};
@@ -98,7 +98,7 @@ impl FileSystem {
     pub(super) fn begin_writing(&self) -> Result<(), Error> {
         let mount = &self.mount;
         let Some(rw_mount) = &mount.rw_mount else { return Ok(()) };
-        let orphan = |handle: &mut Handle<'_>, _: &Allocator| orphans::set_present(handle, true);
+        let orphan = |handle: &mut AllocHandle<'_, '_>| orphans::set_present(handle, true);
         if let Some(protection) = rw_mount.protection() {
             let watched = Arc::downgrade(mount);
             protection.watch(move |error| {
@@ -127,13 +127,13 @@ impl FileSystem {
         &self,
         parent: &Node,
         name: &OsStr,
-        work: impl Fn(&mut Handle<'_>, &Allocator, &[u8]) -> Result<u32, Error>,
+        work: impl Fn(&mut AllocHandle<'_, '_>, &[u8]) -> Result<u32, Error>,
     ) -> Result<Node, Error> {
         let name = name.as_bytes();
         let names_before = Cell::new(0);
-        let node = self.mount.change(|handle, allocator| {
+        let node = self.mount.change(|handle| {
             names_before.set(self.mount.names_changed());
-            let ino = work(handle, allocator, name)?;
+            let ino = work(handle, name)?;
             // The new inode is not visible yet: a cached node of this number is that of its
             // previous owner.
             self.mount.forget_node(ino);
@@ -150,25 +150,24 @@ impl FileSystem {
     /// is no longer in use. If it is unused already, the same change deletes it.
     fn take_name(
         &self,
-        work: impl Fn(&mut Handle<'_>, &Allocator, Unused<'_>) -> Result<Option<Unlinked>, Error>,
+        work: impl Fn(&mut AllocHandle<'_, '_>, Unused<'_>) -> Result<Option<Unlinked>, Error>,
     ) -> Result<LostName, Error> {
         let mount = &self.mount;
         // This is set while a change is under way, because the change may fail.
         let ended: Cell<Option<Arc<Inode>>> = Cell::new(None);
         let restore = || ended.take().iter().for_each(|inode| mount.end_deletion(inode));
-        let take = |handle: &mut Handle<'_>, allocator: &Allocator| {
+        let take = |handle: &mut AllocHandle<'_, '_>| {
             let unused = |ino| {
                 let inode = mount.end_unused(ino);
                 let is_unused = inode.is_some();
                 ended.set(inode);
                 is_unused
             };
-            let Some(unlinked) = work(handle, allocator, &unused)?.filter(|lost| lost.is_last)
-            else {
+            let Some(unlinked) = work(handle, &unused)?.filter(|lost| lost.is_last) else {
                 return Ok(None);
             };
             if unlinked.is_unused {
-                let progress = Mount::delete_ended(handle, allocator, unlinked.ino)?;
+                let progress = Mount::delete_ended(handle, unlinked.ino)?;
                 return Ok(Some(Err(progress)));
             }
             // Take a node before other threads can see that the inode has no name: dropping it
@@ -176,9 +175,9 @@ impl FileSystem {
             Ok(Some(Ok(self.losing(unlinked.ino)?)))
         };
         // A failed attempt is undone before others can see it, and any earlier one before the next.
-        let lost = mount.change(|handle, allocator| {
+        let lost = mount.change(|handle| {
             restore();
-            take(handle, allocator).inspect_err(|_| restore())
+            take(handle).inspect_err(|_| restore())
         });
         match lost {
             Ok(None) => Ok(LostName::None),
@@ -213,14 +212,14 @@ impl FileSystem {
     fn change_inode(
         &self,
         node: &Node,
-        work: impl Fn(&mut Handle<'_>, &Allocator, &mut InodeEdit) -> Result<(), Error>,
+        work: impl Fn(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.mount.change(|handle, allocator| {
+        self.mount.change(|handle| {
             let mut inode = handle.load_inode(node.ino())?;
             if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
                 return Err(Error::NotPermitted);
             }
-            work(handle, allocator, &mut inode)?;
+            work(handle, &mut inode)?;
             handle.store_inode(&inode, false)?;
             if inode.file_type() == Some(FileType::Regular) {
                 // Changed attributes are detected when the inode is stored or encoded.
@@ -235,9 +234,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`] and the other errors of `open(2)`.
     pub fn create(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
-        self.make(parent, name, |handle, allocator, name| {
-            names::create(handle, allocator, parent.ino(), name, new)
-        })
+        self.make(parent, name, |handle, name| names::create(handle, parent.ino(), name, new))
     }
 
     /// Creates directory `name` in `parent`.
@@ -245,9 +242,7 @@ impl FileSystem {
     /// # Errors
     /// The errors of `mkdir(2)`.
     pub fn mkdir(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
-        self.make(parent, name, |handle, allocator, name| {
-            names::mkdir(handle, allocator, parent.ino(), name, new)
-        })
+        self.make(parent, name, |handle, name| names::mkdir(handle, parent.ino(), name, new))
     }
 
     /// Creates a device, pipe or socket `name` in `parent`. For a device, `device` is its major and
@@ -263,8 +258,8 @@ impl FileSystem {
         file_type: FileType,
         device: (u32, u32),
     ) -> Result<Node, Error> {
-        self.make(parent, name, |handle, allocator, name| {
-            names::mknod(handle, allocator, parent.ino(), name, new, file_type, device)
+        self.make(parent, name, |handle, name| {
+            names::mknod(handle, parent.ino(), name, new, file_type, device)
         })
     }
 
@@ -279,8 +274,8 @@ impl FileSystem {
         target: &OsStr,
         new: &NewNode,
     ) -> Result<Node, Error> {
-        self.make(parent, name, |handle, allocator, name| {
-            names::symlink(handle, allocator, parent.ino(), name, target.as_bytes(), new)
+        self.make(parent, name, |handle, name| {
+            names::symlink(handle, parent.ino(), name, target.as_bytes(), new)
         })
     }
 
@@ -296,12 +291,12 @@ impl FileSystem {
         }
         let name = name.as_bytes();
         let names_before = Cell::new(0);
-        self.mount.change(|handle, allocator| {
+        self.mount.change(|handle| {
             names_before.set(self.mount.names_changed());
             if handle.load_inode(node.ino())?.links() == 0 && !writable.is_nameless() {
                 return Err(Error::NotFound);
             }
-            names::link(handle, allocator, node.ino(), parent.ino(), name)
+            names::link(handle, node.ino(), parent.ino(), name)
         })?;
         self.mount.learn_name(parent.ino(), name, node.ino(), names_before.get());
         Ok(())
@@ -313,7 +308,7 @@ impl FileSystem {
     /// The errors of `unlink(2)`.
     pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost = self.take_name(|handle, _, unused| {
+        let lost = self.take_name(|handle, unused| {
             names::unlink(handle, parent.ino(), name, unused).map(Some)
         })?;
         self.mount.forget_name(parent.ino(), name);
@@ -327,7 +322,7 @@ impl FileSystem {
     /// The errors of `rmdir(2)`.
     pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
         let name = name.as_bytes();
-        let lost = self.take_name(|handle, _, unused| {
+        let lost = self.take_name(|handle, unused| {
             names::rmdir(handle, parent.ino(), name, unused).map(Some)
         })?;
         self.mount.forget_name(parent.ino(), name);
@@ -352,10 +347,10 @@ impl FileSystem {
         let owner = NewNode::default();
         let moved = Cell::new([None; 2]);
         let names_before = Cell::new(0);
-        let lost = self.take_name(|handle, allocator, unused| {
+        let lost = self.take_name(|handle, unused| {
             names_before.set(self.mount.names_changed());
             let how = (flags, &owner);
-            let renamed = rename(handle, allocator, old, new, how, unused)?;
+            let renamed = rename(handle, old, new, how, unused)?;
             if let Some(whiteout) = renamed.whiteout {
                 self.mount.forget_node(whiteout);
             }
@@ -382,8 +377,8 @@ impl FileSystem {
     /// # Errors
     /// The errors of `open(2)`.
     pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node, Error> {
-        let node = self.mount.change(|handle, allocator| {
-            let ino = names::tmpfile(handle, allocator, parent.ino(), new)?;
+        let node = self.mount.change(|handle| {
+            let ino = names::tmpfile(handle, parent.ino(), new)?;
             self.mount.forget_node(ino);
             let node = self.made(handle, ino)?;
             if let Some(writable) = &node.inode.writable {
@@ -406,9 +401,7 @@ impl FileSystem {
         value: &[u8],
         how: SetAttribute,
     ) -> Result<(), Error> {
-        self.change_inode(node, |handle, allocator, inode| {
-            attributes::set(handle, allocator, inode, name, value, how)
-        })
+        self.change_inode(node, |handle, inode| attributes::set(handle, inode, name, value, how))
     }
 
     /// Removes attribute `name` of `node`.
@@ -416,9 +409,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::NoAttribute`] and the other errors of `removexattr(2)`.
     pub fn remove_attribute(&self, node: &Node, name: &[u8]) -> Result<(), Error> {
-        self.change_inode(node, |handle, allocator, inode| {
-            attributes::remove(handle, allocator, inode, name)
-        })
+        self.change_inode(node, |handle, inode| attributes::remove(handle, inode, name))
     }
 
     /// Makes `node` durable: a file's content and metadata, or a directory's names (`fsync`).

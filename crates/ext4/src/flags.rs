@@ -89,7 +89,7 @@ impl FileSystem {
         if new & flags::IMMUTABLE != 0 && node.file_type() == FileType::Regular {
             Writeback::of(mount)?.write_back_and_wait(&node.inode, 0..u64::MAX)?;
         }
-        mount.change(|handle, _| {
+        mount.change(|handle| {
             let mut inode = handle.load_inode(node.ino())?;
             let old = inode.flags();
             let changed = (old ^ new) & SETTABLE;
@@ -121,7 +121,7 @@ impl FileSystem {
                 _ => Err(unsupported("projects without the feature project")),
             };
         }
-        mount.change(|handle, _| {
+        mount.change(|handle| {
             let mut inode = handle.load_inode(node.ino())?;
             if inode.project() == Some(project) {
                 return Ok(());

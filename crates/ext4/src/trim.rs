@@ -67,11 +67,11 @@ impl FileSystem {
     ) -> Result<(u64, u64), Error> {
         let mount = &*self.mount;
         let most = STEP_BYTES >> mount.block_shift;
-        mount.change(|handle, allocator| {
+        mount.change(|handle| {
             let (mut runs, mut at, mut count) = (Vec::new(), blocks.start, 0);
             while at < blocks.end && runs.len() < STEP_RUNS && count < most {
                 let bits = (at - start) as u32..(blocks.end - start) as u32;
-                let Some(mut run) = allocator.free_run(handle, number, bits, least)? else {
+                let Some(mut run) = handle.allocator.free_run(handle, number, bits, least)? else {
                     at = blocks.end;
                     break;
                 };

@@ -15,6 +15,7 @@ mod trim;
 mod windows;
 mod zones;
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -98,6 +99,34 @@ pub struct Allocator {
     usage: Usage,
     /// Whether the last search failed because the free blocks wait for a commit.
     starved: AtomicBool,
+}
+
+/// A [`Handle`] whose change may take and free blocks and inodes.
+pub struct AllocHandle<'h, 'a> {
+    handle: &'h mut Handle<'a>,
+    /// What takes and frees them.
+    pub allocator: &'h Allocator,
+}
+
+impl<'h, 'a> AllocHandle<'h, 'a> {
+    /// Lets the change of `handle` use `allocator`, which is the mount's.
+    pub fn new(handle: &'h mut Handle<'a>, allocator: &'h Allocator) -> Self {
+        Self { handle, allocator }
+    }
+}
+
+impl<'a> Deref for AllocHandle<'_, 'a> {
+    type Target = Handle<'a>;
+
+    fn deref(&self) -> &Handle<'a> {
+        self.handle
+    }
+}
+
+impl<'a> DerefMut for AllocHandle<'_, 'a> {
+    fn deref_mut(&mut self) -> &mut Handle<'a> {
+        self.handle
+    }
 }
 
 impl Allocator {

@@ -5,9 +5,8 @@ use super::shared::Inode;
 use super::times::Times;
 use super::writable::Writable;
 use super::writable_mount::WritableMount;
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::error::Error;
-use crate::journal::Handle;
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::inode::flags;
@@ -26,12 +25,12 @@ impl Attributes<'_> {
     /// # Errors
     /// [`Error::NotPermitted`] if flags of the inode forbid it. Those of the change.
     pub(crate) fn set(&self, set: &SetMetadata) -> Result<(), Error> {
-        let times = self.rw_mount.change(|handle, allocator| {
+        let times = self.rw_mount.change(|handle| {
             let flags = handle.load_inode(self.inode.ino)?.flags();
             if flags & flags::IMMUTABLE != 0 || flags & flags::APPEND != 0 && !set.only_touches() {
                 return Err(Error::NotPermitted);
             }
-            self.set_in(handle, allocator, set)
+            self.set_in(handle, set)
         })?;
         self.writable.pages().times.stored(times);
         Ok(())
@@ -42,14 +41,13 @@ impl Attributes<'_> {
     /// reports the returned times as [stored](Times::stored) when the change is complete.
     pub(crate) fn set_in(
         &self,
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
+        handle: &mut AllocHandle<'_, '_>,
         set: &SetMetadata,
     ) -> Result<Times, Error> {
         let mut edit = handle.load_inode(self.inode.ino)?;
         let times = self.writable.pages().times;
         times.put(&mut edit);
-        set.apply(handle, allocator, &mut edit)?;
+        set.apply(handle, &mut edit)?;
         handle.store_inode(&edit, false)?;
         if self.inode.file_type == FileType::Regular {
             // (If extended attributes changed, `store_inode` has ruled fast commits out.)
@@ -76,7 +74,7 @@ impl Attributes<'_> {
         if times.is_empty() {
             return Ok(None);
         }
-        let changed = rw_mount.change(|handle, _| {
+        let changed = rw_mount.change(|handle| {
             // Its number may belong to another inode. (An inode is gone before it is deleted: if it
             // is not gone yet, the deletion is a later change than this one.)
             if writable.is_gone() {

@@ -7,12 +7,11 @@ use super::access::Accesses;
 use super::shared::Inode;
 use super::units::Units;
 use super::writable_mount::WritableMount;
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::bounded::Bounded;
 use crate::counters::Counts;
 use crate::error::Error;
 use crate::io::{DeviceSource, IoContexts};
-use crate::journal::Handle;
 use crate::options::MountOptions;
 use meantime_ext4_format::dirent::NAME_BYTES_MAX;
 use meantime_ext4_format::{Recovered, Volume};
@@ -104,7 +103,7 @@ impl Mount {
     /// Those of `work`, and of the journal. [`Error::ReadOnly`]: mounted for reading.
     pub(crate) fn change<T>(
         &self,
-        work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+        work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.rw_mount.as_ref().ok_or(Error::ReadOnly)?.change(work)
     }

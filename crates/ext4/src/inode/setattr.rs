@@ -4,9 +4,8 @@
 //! a size that frees many blocks: they are freed in later steps, and the inode is an orphan until
 //! then.
 
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::error::Error;
-use crate::journal::Handle;
 use crate::ops::metadata;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{FileType, Timestamp};
@@ -56,25 +55,24 @@ impl SetMetadata {
     /// Changes all attributes but the size. The caller stores `inode`.
     pub(super) fn apply(
         &self,
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
+        handle: &mut AllocHandle<'_, '_>,
         inode: &mut InodeEdit,
     ) -> Result<(), Error> {
         let now = handle.now();
         if self.uid.is_some() || self.gid.is_some() {
-            metadata::set_owner(handle, allocator, inode, self.uid, self.gid)?;
+            metadata::set_owner(handle, inode, self.uid, self.gid)?;
         }
         if self.drop_privileges
             && inode.file_type() != Some(FileType::Directory)
-            && metadata::drop_privileges(handle, allocator, inode)?
+            && metadata::drop_privileges(handle, inode)?
         {
             inode.set_changed(now);
         }
         if self.size.is_some() {
-            metadata::drop_capabilities(handle, allocator, inode)?;
+            metadata::drop_capabilities(handle, inode)?;
         }
         if let Some(mode) = self.mode {
-            metadata::set_mode(handle, allocator, inode, mode)?;
+            metadata::set_mode(handle, inode, mode)?;
         }
         let time = |set: SetTime| match set {
             SetTime::Now => now,

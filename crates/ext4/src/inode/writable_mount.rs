@@ -10,11 +10,11 @@ use rustix::thread::CapabilitySet;
 use super::registry::Registry;
 use super::shared::{Inode, NODES_KEPT};
 use super::writable::Stamp;
-use crate::alloc::Allocator;
+use crate::alloc::{AllocHandle, Allocator};
 use crate::cache::PAGE_BYTES;
 use crate::error::Error;
 use crate::io::{DeviceSource, IoContexts};
-use crate::journal::{Changes, Handle, Journal, JournalThread, Observe, OrderedToken, Sequence};
+use crate::journal::{Changes, Journal, JournalThread, Observe, OrderedToken, Sequence};
 use crate::mmp::Protection;
 use crate::options::{MountOptions, ReservedBlocks};
 use crate::worker::Worker;
@@ -195,10 +195,12 @@ impl WritableMount {
     /// Those of `work`, and of the journal.
     pub(crate) fn change<T>(
         &self,
-        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+        mut work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.with_room(|| {
-            let (result, _) = self.journal.change(|handle| work(handle, &self.allocator))?;
+            let (result, _) = self
+                .journal
+                .change(|handle| work(&mut AllocHandle::new(handle, &self.allocator)))?;
             Ok(result)
         })
     }
@@ -210,10 +212,12 @@ impl WritableMount {
     /// Those of `work`, and of the journal.
     pub(crate) fn change_with_data<T>(
         &self,
-        mut work: impl FnMut(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+        mut work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
     ) -> Result<(T, OrderedToken), Error> {
         self.with_room(|| {
-            let changed = self.journal.change_with_data(|handle| work(handle, &self.allocator));
+            let changed = self
+                .journal
+                .change_with_data(|handle| work(&mut AllocHandle::new(handle, &self.allocator)));
             let (result, _, token) = changed?;
             Ok((result, token))
         })

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::fast::Unrecorded;
 use super::tests::image::Image;
 use super::{Changes, Handle};
-use crate::alloc::{Allocator, Want};
+use crate::alloc::{AllocHandle, Allocator, Want};
 use crate::ops::{extents, fallocate, truncate};
 use crate::{Error, FileType};
 use meantime_ext4_format::checksum::crc32c;
@@ -134,10 +134,11 @@ impl Scene {
 
     fn change<T>(
         &mut self,
-        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let (unrecorded, blocks, allocator) =
             (&mut self.unrecorded, &mut self.blocks, &self.allocator);
+        let work = |handle: &mut Handle<'_>| work(&mut AllocHandle::new(handle, allocator));
         self.image.change_told(work, |changes: &Changes| {
             unrecorded.merge(changes);
             blocks.extend(changes.blocks.clone());
@@ -275,47 +276,21 @@ impl Scene {
                 let from = random.below(end + 10);
                 let keep = random.below(2) == 0;
                 let reach = (u64::from(from + blocks) * block_bytes).max(size);
-                let allocator = &self.allocator;
-                let work = |handle: &mut Handle<'_>| {
+                self.change(|handle| {
                     let size = (!keep).then_some(reach);
-                    fallocate::allocate(handle, allocator, ino, from..from + blocks, size, 100)
-                };
-                let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
-                self.image
-                    .change_told(work, |changes| {
-                        unrecorded.merge(changes);
-                        changed.extend(changes.blocks.clone());
-                        allocator.completed(changes);
-                    })
-                    .unwrap();
+                    fallocate::allocate(handle, ino, from..from + blocks, size, 100)
+                })
+                .unwrap();
             }
             3 => {
                 let to = u64::from(random.below(end + 3)) * block_bytes;
-                let allocator = &self.allocator;
-                let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
-                let done = self.image.change_told(
-                    |handle| truncate::set_size(handle, allocator, ino, to, 100),
-                    |changes| {
-                        unrecorded.merge(changes);
-                        changed.extend(changes.blocks.clone());
-                        allocator.completed(changes);
-                    },
-                );
-                let _ = done.unwrap();
+                let _ = self.change(|handle| truncate::set_size(handle, ino, to, 100)).unwrap();
             }
             4 => {
                 let from = random.below(end + 1);
-                let allocator = &self.allocator;
-                let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
-                let done = self.image.change_told(
-                    |handle| fallocate::punch(handle, allocator, ino, from..from + blocks, 100),
-                    |changes| {
-                        unrecorded.merge(changes);
-                        changed.extend(changes.blocks.clone());
-                        allocator.completed(changes);
-                    },
-                );
-                let _ = done.unwrap();
+                let _ = self
+                    .change(|handle| fallocate::punch(handle, ino, from..from + blocks, 100))
+                    .unwrap();
             }
             5 => self.fill_unwritten(ino, random.below(end + 1), blocks, byte),
             _ => {
@@ -334,26 +309,19 @@ impl Scene {
 
     /// Appends blocks to the file. Returns their place and number.
     fn append(&mut self, ino: u32, end: u32, blocks: u32) -> Result<(u64, u32), Error> {
-        let allocator = &self.allocator;
-        let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
-        let work = |handle: &mut Handle<'_>| {
+        self.change(|handle| {
             let mut inode = handle.load_inode(ino)?;
             // This frees blocks preallocated there.
-            let _ = extents::remove(handle, allocator, &mut inode, end..end + blocks, 100)?;
-            let found = allocator.blocks(handle, Want::data(ino, None, blocks))?;
+            let _ = extents::remove(handle, &mut inode, end..end + blocks, 100)?;
+            let found = handle.allocator.blocks(handle, Want::data(ino, None, blocks))?;
             let blocks = (found.end - found.start) as u32;
             let extent =
                 MappedExtent { logical: end, blocks, physical: found.start, unwritten: false };
-            extents::insert(handle, allocator, &mut inode, extent)?;
+            extents::insert(handle, &mut inode, extent)?;
             inode.set_size(u64::from(end + blocks) * u64::from(handle.superblock().block_bytes()));
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();
             Ok((found.start, blocks))
-        };
-        self.image.change_told(work, |changes| {
-            unrecorded.merge(changes);
-            changed.extend(changes.blocks.clone());
-            allocator.completed(changes);
         })
     }
 
@@ -373,24 +341,16 @@ impl Scene {
         for (_, block) in &data {
             self.write(*block, 1, byte);
         }
-        let allocator = &self.allocator;
-        let (unrecorded, changed) = (&mut self.unrecorded, &mut self.blocks);
-        let work = |handle: &mut Handle<'_>| {
+        self.change(|handle| {
             let mut inode = handle.load_inode(ino)?;
             for (logical, _) in &data {
-                extents::set_written(handle, allocator, &mut inode, *logical..logical + 1, true)?;
+                extents::set_written(handle, &mut inode, *logical..logical + 1, true)?;
             }
             handle.store_inode(&inode, true)?;
             handle.fast_eligible();
             Ok(())
-        };
-        self.image
-            .change_told(work, |changes| {
-                unrecorded.merge(changes);
-                changed.extend(changes.blocks.clone());
-                allocator.completed(changes);
-            })
-            .unwrap();
+        })
+        .unwrap();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Access control lists (kernel: `fs/posix_acl.c`, `fs/ext4/acl.c`).
 
 use super::attributes::{Name, store, stored};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
 use meantime_ext4_format::edit::InodeEdit;
@@ -221,14 +221,13 @@ fn load(handle: &Handle<'_>, inode: &mut InodeEdit, kind: Kind) -> Result<Option
 }
 
 fn save(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     kind: Kind,
     acl: Option<&Acl>,
 ) -> Result<(), Error> {
     let value = acl.map(Acl::to_stored);
-    store(handle, allocator, inode, kind.name(), value.as_deref(), SetAttribute::Any)
+    store(handle, inode, kind.name(), value.as_deref(), SetAttribute::Any)
 }
 
 /// Replaces the nine bits of `inode`'s mode.
@@ -238,8 +237,7 @@ fn set_permissions(inode: &mut InodeEdit, permissions: u16) {
 
 /// Sets a list as `setxattr` does. An access list that says no more than a mode is not stored.
 pub(super) fn set_attribute(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     kind: Kind,
     given: &[u8],
@@ -255,24 +253,23 @@ pub(super) fn set_attribute(
     match (kind, acl) {
         (Kind::Access, Some(mut acl)) => {
             set_permissions(inode, acl.mode());
-            save(handle, allocator, inode, kind, Some(&acl).filter(|acl| acl.is_extended()))
+            save(handle, inode, kind, Some(&acl).filter(|acl| acl.is_extended()))
         }
         (Kind::Default, Some(_)) if kind_of_file != Some(FileType::Directory) => {
             Err(Error::NotPermitted)
         }
-        (_, acl) => save(handle, allocator, inode, kind, acl.as_ref()),
+        (_, acl) => save(handle, inode, kind, acl.as_ref()),
     }
 }
 
 /// Updates the access list of `inode`, if it has one, after a change of its mode.
 pub(super) fn follow_mode(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
 ) -> Result<(), Error> {
     let Some(mut acl) = load(handle, inode, Kind::Access)? else { return Ok(()) };
     acl.set_mode(inode.mode());
-    save(handle, allocator, inode, Kind::Access, Some(&acl))
+    save(handle, inode, Kind::Access, Some(&acl))
 }
 
 /// Applies the default list of directory `parent` to the new inode `child`, whose type and mode are
@@ -283,8 +280,7 @@ pub(super) fn follow_mode(
 /// # Errors
 /// [`Error::NoSpace`]; damage, or a device error.
 pub fn inherit(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     child: &mut InodeEdit,
     umask: u16,
@@ -301,10 +297,10 @@ pub fn inherit(
     access.restrict(child.mode());
     set_permissions(child, access.mode());
     if child.file_type() == Some(FileType::Directory) {
-        save(handle, allocator, child, Kind::Default, Some(&default))?;
+        save(handle, child, Kind::Default, Some(&default))?;
     }
     if access.is_extended() {
-        save(handle, allocator, child, Kind::Access, Some(&access))?;
+        save(handle, child, Kind::Access, Some(&access))?;
     }
     Ok(())
 }

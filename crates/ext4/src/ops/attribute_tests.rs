@@ -8,8 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::{acl, attributes, metadata};
-use crate::alloc::Allocator;
-use crate::journal::Handle;
+use crate::alloc::{AllocHandle, Allocator};
 use crate::journal::tests::image::Image;
 use crate::{Error, SetAttribute, Timestamp};
 use meantime_ext4_format::ROOT_INO;
@@ -44,9 +43,10 @@ fn change<T>(
     image: &Image,
     allocator: &Allocator,
     ino: u32,
-    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<T, Error>,
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<T, Error>,
 ) -> Result<T, Error> {
     image.change_with(allocator, |handle| {
+        let handle = &mut AllocHandle::new(handle, allocator);
         let mut inode = handle.load_inode(ino)?;
         let result = work(handle, &mut inode)?;
         handle.store_inode(&inode, false)?;
@@ -116,8 +116,8 @@ fn play(image: &Image, allocator: &Allocator, models: &mut [Model; FILES], steps
         let ino = ino(image, &format!("f{}", step.file));
         let model = &mut models[step.file];
         let result = change(image, allocator, ino, |handle, inode| match &step.value {
-            Some(value) => attributes::set(handle, allocator, inode, &step.name, value, step.how),
-            None => attributes::remove(handle, allocator, inode, &step.name),
+            Some(value) => attributes::set(handle, inode, &step.name, value, step.how),
+            None => attributes::remove(handle, inode, &step.name),
         });
         let expected = expected(model, step);
         if result == Err(Error::NoSpace) {
@@ -162,10 +162,8 @@ fn what_is_set_is_read_and_e2fsck_agrees() {
             image.fsck();
             for file in 0..FILES {
                 let ino = ino(&image, &format!("f{file}"));
-                change(&image, &allocator, ino, |handle, inode| {
-                    attributes::release(handle, &allocator, inode)
-                })
-                .unwrap();
+                change(&image, &allocator, ino, |handle, inode| attributes::release(handle, inode))
+                    .unwrap();
                 assert_eq!(read(&image, ino), Model::new());
             }
             assert_eq!(allocator.usage().free_blocks, free);
@@ -258,10 +256,8 @@ fn blocks_that_the_kernel_shares_are_copied() {
                 assert_eq!(kernels(&at.join(format!("f{file}"))), *model);
             }
         });
-        change(&image, &allocator, files[2], |handle, inode| {
-            attributes::release(handle, &allocator, inode)
-        })
-        .unwrap();
+        change(&image, &allocator, files[2], |handle, inode| attributes::release(handle, inode))
+            .unwrap();
         image.fsck();
     }
 }
@@ -350,23 +346,21 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
     let any = SetAttribute::Any;
     let set = |ino, name: &str, value: &[u8]| {
         change(&image, &allocator, ino, |handle, inode| {
-            attributes::set(handle, &allocator, inode, name.as_bytes(), value, any)
+            attributes::set(handle, inode, name.as_bytes(), value, any)
         })
     };
     let mut all = Vec::new();
     set(f0, ACCESS, &named).unwrap();
     all.push(seen(f0));
     for mode in modes {
-        change(&image, &allocator, f0, |handle, inode| {
-            metadata::set_mode(handle, &allocator, inode, mode)
-        })
-        .unwrap();
+        change(&image, &allocator, f0, |handle, inode| metadata::set_mode(handle, inode, mode))
+            .unwrap();
         all.push(seen(f0));
     }
     set(f0, "security.capability", &[1, 0, 0, 2, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         .unwrap();
     change(&image, &allocator, f0, |handle, inode| {
-        metadata::set_owner(handle, &allocator, inode, Some(5), None)
+        metadata::set_owner(handle, inode, Some(5), None)
     })
     .unwrap();
     all.push(seen(f0));
@@ -380,10 +374,11 @@ fn acls_and_modes_are_as_the_kernel_makes_them() {
         let ino = ino(&image, file);
         let mut seen = None;
         let undone = image.change(|handle| {
+            let handle = &mut AllocHandle::new(handle, &allocator);
             let mut inode = handle.load_inode(ino)?;
             inode.set_mode(mode);
             // There is a default list, so the umask does not count.
-            acl::inherit(handle, &allocator, d, &mut inode, 0o777)?;
+            acl::inherit(handle, d, &mut inode, 0o777)?;
             let held = inode.parsed(handle.superblock())?;
             seen = Some((
                 inode.mode().into(),
@@ -411,7 +406,7 @@ fn what_cannot_be_is_refused() {
     let Some((image, allocator)) = image(&["-b", "1024"]) else { return };
     let set = |file: &str, name: &[u8], value: &[u8]| {
         change(&image, &allocator, ino(&image, file), |handle, inode| {
-            attributes::set(handle, &allocator, inode, name, value, SetAttribute::Any)
+            attributes::set(handle, inode, name, value, SetAttribute::Any)
         })
     };
     assert_eq!(set("f0", b"", b""), Err(Error::Range));

@@ -4,7 +4,7 @@
 //! inodes can share such a block: a shared block is copied instead of changed.
 
 use super::acl;
-use crate::alloc::{Allocator, Want};
+use crate::alloc::{AllocHandle, Want};
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
 use meantime_ext4_format::edit::{AttributeList, Full, InodeEdit, set_references};
@@ -79,8 +79,7 @@ fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
 /// [`Error::Unsupported`] for other names, and if the old value is stored in an inode of its own;
 /// damage, or a device error.
 pub fn set(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     name: &[u8],
     value: &[u8],
@@ -92,8 +91,8 @@ pub fn set(
     }
     check_permitted(inode, stored_name)?;
     match acl::Kind::of_attribute(name) {
-        Some(kind) => acl::set_attribute(handle, allocator, inode, kind, value)?,
-        None => store(handle, allocator, inode, stored_name, Some(value), how)?,
+        Some(kind) => acl::set_attribute(handle, inode, kind, value)?,
+        None => store(handle, inode, stored_name, Some(value), how)?,
     }
     inode.set_changed(handle.now());
     Ok(())
@@ -105,14 +104,13 @@ pub fn set(
 /// # Errors
 /// [`Error::NoAttribute`] if there is no such attribute, and the errors of [`set`].
 pub fn remove(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     name: &[u8],
 ) -> Result<(), Error> {
     let stored_name = Name::of(name)?;
     check_permitted(inode, stored_name)?;
-    let removed = store(handle, allocator, inode, stored_name, None, SetAttribute::Replace);
+    let removed = store(handle, inode, stored_name, None, SetAttribute::Replace);
     match (removed, acl::Kind::of_attribute(name)) {
         // Linux treats removing an absent ACL as success.
         (Err(Error::NoAttribute), Some(_)) => {}
@@ -183,8 +181,7 @@ fn value_inode() -> Error {
 /// Sets attribute `name` to `value`, or removes it if `value` is `None`. A value goes into the
 /// inode's body if it fits, otherwise into the attribute block.
 pub(super) fn store(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     name: Name<'_>,
     value: Option<&[u8]>,
@@ -215,7 +212,7 @@ pub(super) fn store(
         if with.write_to_inode(inode.body()) == Ok(()) {
             if let Some(block) = block.as_mut().filter(|_| in_block) {
                 block.list.take(index, rest);
-                write_block(handle, allocator, inode, block)?;
+                write_block(handle, inode, block)?;
             }
             return Ok(());
         }
@@ -227,10 +224,10 @@ pub(super) fn store(
             references: 1,
         });
         goes_on.list.put(index, rest, value);
-        write_block(handle, allocator, inode, goes_on)?;
+        write_block(handle, inode, goes_on)?;
     } else if let Some(block) = block.as_mut().filter(|_| in_block) {
         block.list.take(index, rest);
-        write_block(handle, allocator, inode, block)?;
+        write_block(handle, inode, block)?;
     }
     if let Some(list) = body.as_mut().filter(|_| in_body) {
         list.take(index, rest);
@@ -242,13 +239,12 @@ pub(super) fn store(
 /// Writes a changed list to its block. Allocates a block if `block.number` is 0, copies a shared
 /// block, and releases the block if the list is empty.
 fn write_block(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     block: &mut AttributeBlock,
 ) -> Result<(), Error> {
     if block.list.is_empty() {
-        return release_block(handle, allocator, inode, block);
+        return release_block(handle, inode, block);
     }
     let mut content = vec![0; handle.volume().block_bytes()];
     let shared = block.references > 1;
@@ -263,7 +259,7 @@ fn write_block(
         .list
         .write_to_block(handle.superblock(), 0, 1, &mut content)
         .map_err(|Full| Error::NoSpace)?;
-    let number = allocator.blocks(handle, Want::metadata(inode.ino(), None))?.start;
+    let number = handle.allocator.blocks(handle, Want::metadata(inode.ino(), None))?.start;
     let written = block.list.write_to_block(handle.superblock(), number, 1, &mut content);
     written.map_err(|Full| Error::NoSpace)?;
     handle.create(number)?.copy_from_slice(&content);
@@ -279,8 +275,7 @@ fn write_block(
 
 /// Detaches `inode` from its attribute block, and frees the block with the last reference.
 fn release_block(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     block: &AttributeBlock,
 ) -> Result<(), Error> {
@@ -289,7 +284,7 @@ fn release_block(
         set_references(&superblock, block.number, block.references - 1, handle.edit(block.number)?);
     } else {
         handle.forget(block.number);
-        allocator.free_blocks(handle, block.number..block.number + 1)?;
+        handle.allocator.free_blocks(handle, block.number..block.number + 1)?;
     }
     let blocks = inode.blocks(&superblock).checked_sub(1);
     let blocks = blocks.ok_or_else(|| Corruption::new(Defect::BlockCount).in_inode(inode.ino()))?;
@@ -319,14 +314,10 @@ pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<()
 ///
 /// # Errors
 /// The errors of [`check_releasable`].
-pub fn release(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    inode: &mut InodeEdit,
-) -> Result<(), Error> {
+pub fn release(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit) -> Result<(), Error> {
     check_releasable(handle, inode)?;
     if let Some(block) = block_of(handle, inode)? {
-        release_block(handle, allocator, inode, &block)?;
+        release_block(handle, inode, &block)?;
     }
     if inode.extra_bytes() != 0 {
         inode.body().fill(0);

@@ -4,8 +4,7 @@
 use std::ops::Range;
 
 use super::progress::{MAX_FREED, Progress, weight};
-use crate::alloc::Allocator;
-use crate::journal::Handle;
+use crate::alloc::AllocHandle;
 use crate::{Corruption, Defect, Error};
 use meantime_ext4_format::block_map::{DIRECT, pointer, span};
 use meantime_ext4_format::edit::InodeEdit;
@@ -15,9 +14,8 @@ const SLOTS: usize = DIRECT + 3;
 /// The longest run that is freed at once, in blocks.
 const MAX_RUN: u64 = 0x8000;
 
-struct Removal<'t, 'h> {
-    handle: &'t mut Handle<'h>,
-    allocator: &'t Allocator,
+struct Removal<'t, 'h, 'a> {
+    handle: &'t mut AllocHandle<'h, 'a>,
     inode: &'t mut InodeEdit,
     range: Range<u64>,
     metadata: bool,
@@ -32,8 +30,7 @@ struct Removal<'t, 'h> {
 /// Unmaps and frees a range of blocks of a file with a block map, like
 /// [`extents::remove`](super::extents::remove).
 pub(super) fn remove(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     range: Range<u64>,
     metadata: bool,
@@ -43,17 +40,8 @@ pub(super) fn remove(
     handle.fast_ineligible();
     let pointers = u64::from(handle.superblock().block_bytes()) / 4;
     let limit = weight(handle) + budget.max(1);
-    let mut removal = Removal {
-        handle,
-        allocator,
-        inode,
-        range,
-        metadata,
-        pointers,
-        limit,
-        freed: 0,
-        pending: 0..0,
-    };
+    let mut removal =
+        Removal { handle, inode, range, metadata, pointers, limit, freed: 0, pending: 0..0 };
     let mut left = false;
     for slot in (0..SLOTS).rev() {
         let block = pointer(removal.inode.block_area(), slot);
@@ -77,7 +65,7 @@ pub(super) fn remove(
     Ok(if left { Progress::More } else { Progress::Done })
 }
 
-impl Removal<'_, '_> {
+impl Removal<'_, '_, '_> {
     fn is_spent(&self) -> bool {
         self.freed >= MAX_FREED || weight(self.handle) >= self.limit
     }
@@ -119,7 +107,7 @@ impl Removal<'_, '_> {
         }
         if !left {
             self.flush()?;
-            self.allocator.free_blocks(self.handle, block..block + 1)?;
+            self.handle.allocator.free_blocks(self.handle, block..block + 1)?;
             self.handle.forget(block);
             self.count(1);
         } else if !gone.is_empty() {
@@ -147,7 +135,7 @@ impl Removal<'_, '_> {
             return Ok(());
         }
         self.freed += 1;
-        self.allocator.free_blocks(self.handle, blocks.clone())?;
+        self.handle.allocator.free_blocks(self.handle, blocks.clone())?;
         self.count(blocks.end - blocks.start);
         if self.metadata {
             blocks.for_each(|block| self.handle.forget(block));

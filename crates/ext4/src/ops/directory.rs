@@ -4,7 +4,7 @@
 //! Directories never shrink.
 
 use crate::FileType;
-use crate::alloc::{Allocator, Want};
+use crate::alloc::{AllocHandle, Want};
 use crate::error::{Corruption, Defect, Error, Unsupported};
 use crate::journal::Handle;
 use crate::ops::extents;
@@ -136,8 +136,7 @@ pub fn seek(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Sought,
 /// a further block in a directory without extents; damage, in particular [`Defect::HashTree`], or a
 /// device error.
 pub fn add(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     dir: &mut InodeEdit,
     entry: NewEntry<'_>,
     Vacancy(mut place): Vacancy,
@@ -159,21 +158,21 @@ pub fn add(
                 return Ok(());
             }
             Room::Behind => {
-                let (_, number) = append(handle, allocator, dir)?;
+                let (_, number) = append(handle, dir)?;
                 let block = handle.edit(number)?;
                 dirent::fill(block, style.shape, &[entry])
                     .map_err(|defect| corrupt(dir, defect, None))?;
                 dirent::seal(block, style.shape, style.seed);
                 return Ok(());
             }
-            Room::Unindexed(first) => index(handle, allocator, dir, style, &first)?,
+            Room::Unindexed(first) => index(handle, dir, style, &first)?,
             Room::FullLeaf(path, leaf) => {
                 let parent = path.steps.last().map(|step| (step.node.count(), path.steps.len()));
                 let (count, steps) = parent.ok_or_else(|| corrupt(dir, Defect::HashTree, None))?;
                 if count < kind_at(steps - 1).limit(style.shape) {
-                    return split(handle, allocator, dir, style, &path, &leaf, entry);
+                    return split(handle, dir, style, &path, &leaf, entry);
                 }
-                widen(handle, allocator, dir, style, &path)?;
+                widen(handle, dir, style, &path)?;
             }
         }
         let Sought::Absent(Vacancy(room)) = seek(handle, dir, entry.name)? else {
@@ -261,11 +260,7 @@ fn insert(
 }
 
 /// Appends a zeroed block to `dir`. Returns its logical and its physical number.
-fn append(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    dir: &mut InodeEdit,
-) -> Result<(u32, u64), Error> {
+fn append(handle: &mut AllocHandle<'_, '_>, dir: &mut InodeEdit) -> Result<(u32, u64), Error> {
     let superblock = handle.superblock();
     let block_bytes = u64::from(superblock.block_bytes());
     let size = dir.size().next_multiple_of(block_bytes);
@@ -279,7 +274,7 @@ fn append(
             (run.physical != 0).then_some(run.physical + 1)
         }
     };
-    let number = allocator.blocks(handle, Want::metadata(dir.ino(), goal))?.start;
+    let number = handle.allocator.blocks(handle, Want::metadata(dir.ino(), goal))?.start;
     if dir.flags() & flags::EXTENTS == 0 && logical < DIRECT_BLOCKS {
         let pointer = u32::try_from(number).map_err(|_| Error::NoSpace)?;
         let at = logical as usize * 4;
@@ -288,7 +283,7 @@ fn append(
         dir.set_blocks(superblock, dir.blocks(superblock) + 1);
     } else {
         let extent = MappedExtent { logical, blocks: 1, physical: number, unwritten: false };
-        extents::insert(handle, allocator, dir, extent)?;
+        extents::insert(handle, dir, extent)?;
     }
     dir.set_size(size + block_bytes);
     handle.create(number)?;
@@ -298,8 +293,7 @@ fn append(
 /// Gives `dir`, whose only block is `first`, an index, and moves its names to a second block
 /// (`make_indexed_dir`).
 fn index(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     dir: &mut InodeEdit,
     style: Style,
     first: &Block,
@@ -321,7 +315,7 @@ fn index(
     if (root.dot.name, root.dot_dot.name) != (b".", b"..") {
         return Err(bad(Defect::DirectoryEntry));
     }
-    let (logical, number) = append(handle, allocator, dir)?;
+    let (logical, number) = append(handle, dir)?;
     let bad = |defect| corrupt(dir, defect, Some(first.number));
     let leaf = handle.edit(number)?;
     dirent::fill(leaf, style.shape, names).map_err(bad)?;
@@ -352,8 +346,7 @@ fn rewrite(
 /// Splits `leaf`, the end of `path`, and inserts `entry` into the half that it belongs to. The
 /// leaf's parent node has room for another entry.
 fn split(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     dir: &mut InodeEdit,
     style: Style,
     path: &IndexPath,
@@ -364,7 +357,7 @@ fn split(
     let halves =
         htree::split_leaf(&leaf.bytes, style.shape, style.seed, |name| path.kind.hash(name, &seed));
     let halves = halves.map_err(|defect| corrupt(dir, defect, Some(leaf.number)))?;
-    let (logical, number) = append(handle, allocator, dir)?;
+    let (logical, number) = append(handle, dir)?;
     handle.edit(leaf.number)?.copy_from_slice(&halves.low);
     handle.edit(number)?.copy_from_slice(&halves.high);
     let new = IndexEntry { hash: halves.hash, block: logical };
@@ -377,8 +370,7 @@ fn split(
 /// Adds a node or a level to the index, so that the lowest node of `path`, or at least a node above
 /// it, gets room for another entry.
 fn widen(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     dir: &mut InodeEdit,
     style: Style,
     path: &IndexPath,
@@ -391,7 +383,7 @@ fn widen(
         let (Some(root), true) = (path.steps.first(), levels <= shape.levels_max()) else {
             return Err(Error::NoSpace);
         };
-        let (logical, number) = append(handle, allocator, dir)?;
+        let (logical, number) = append(handle, dir)?;
         let bad = |defect| corrupt(dir, defect, Some(root.number));
         htree::write_inner(handle.edit(number)?, shape, seed, &htree::entries(&root.node))
             .map_err(bad)?;
@@ -401,7 +393,7 @@ fn widen(
         return htree::deepen(handle.edit(root.number)?, shape, seed, levels, &only).map_err(bad);
     };
     let below = path.steps.get(depth + 1).ok_or_else(|| corrupt(dir, Defect::HashTree, None))?;
-    let (logical, number) = append(handle, allocator, dir)?;
+    let (logical, number) = append(handle, dir)?;
     let mut low = htree::entries(&below.node);
     let high = low.split_off(low.len() / 2);
     let hash = high.first().map_or(0, |entry| entry.hash);
@@ -472,14 +464,13 @@ pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Resu
 /// # Errors
 /// [`Error::NoSpace`]; damage, or a device error.
 pub fn create(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     dir: &mut InodeEdit,
     parent: u32,
 ) -> Result<(), Error> {
     let shape = DirectoryShape::of(handle.superblock());
     let seed = dir.checksum_seed(handle.superblock());
-    let (_, number) = append(handle, allocator, dir)?;
+    let (_, number) = append(handle, dir)?;
     let file_type = Some(FileType::Directory);
     let dots = [
         NewEntry { ino: dir.ino(), file_type, name: b"." },

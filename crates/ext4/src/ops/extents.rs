@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::block_map;
 use super::progress::{MAX_FREED, Progress, weight};
 use super::tree::{Level, Tree};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::journal::{Handle, may_record_blocks};
 use crate::{Corruption, Defect, Error, FileType};
 use meantime_ext4_format::MappedExtent;
@@ -41,8 +41,7 @@ fn part(extent: &MappedExtent, logical: Range<u64>) -> MappedExtent {
 /// [`Error::NoSpace`] for nodes of the tree; [`Error::FileTooBig`]; [`Error::Unsupported`] for
 /// files without extents; [`Error::Invalid`] if blocks are mapped there already; damage.
 pub fn insert(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     extent: MappedExtent,
 ) -> Result<(), Error> {
@@ -53,7 +52,7 @@ pub fn insert(
     if !superblock.holds(extent.physical, u64::from(extent.blocks)) {
         return Err(Corruption::new(Defect::BlockPointer).in_inode(inode.ino()).into());
     }
-    let mut tree = Tree::of(handle, allocator, inode)?;
+    let mut tree = Tree::of(handle, inode)?;
     tree.count(i64::from(extent.blocks));
     tree.insert(&extent)?;
     record(handle, inode, &extent);
@@ -81,7 +80,7 @@ fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
     }
 }
 
-impl Tree<'_, '_> {
+impl Tree<'_, '_, '_> {
     /// Inserts `extent` into the tree, and splits it where it exceeds the longest extent.
     fn insert(&mut self, extent: &MappedExtent) -> Result<(), Error> {
         let longest = u64::from(max_blocks(extent.unwritten));
@@ -128,8 +127,7 @@ impl Tree<'_, '_> {
 /// # Errors
 /// [`Error::NoSpace`], only where an extent is cut in two; damage.
 pub fn remove(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     range: Range<u32>,
     budget: usize,
@@ -145,18 +143,11 @@ pub fn remove(
         return Err(Error::Invalid("the inode's content is not in blocks"));
     }
     if inode.flags() & flags::EXTENTS == 0 {
-        return block_map::remove(
-            handle,
-            allocator,
-            inode,
-            u64::from(range.start)..end,
-            metadata,
-            budget,
-        );
+        return block_map::remove(handle, inode, u64::from(range.start)..end, metadata, budget);
     }
     let mut removal = Removal {
         metadata,
-        tree: Tree::of(handle, allocator, inode)?,
+        tree: Tree::of(handle, inode)?,
         range: u64::from(range.start)..end,
         limit: 0,
         freed: 0,
@@ -188,18 +179,17 @@ pub fn remove(
 
 /// Frees the blocks behind the file's size.
 pub(super) fn remove_behind(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     budget: usize,
 ) -> Result<Progress, Error> {
     let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
     let from = u32::try_from(blocks).unwrap_or(MAX_LOGICAL);
-    remove(handle, allocator, inode, from..MAX_LOGICAL, budget)
+    remove(handle, inode, from..MAX_LOGICAL, budget)
 }
 
-struct Removal<'t, 'h> {
-    tree: Tree<'t, 'h>,
+struct Removal<'t, 'h, 'a> {
+    tree: Tree<'t, 'h, 'a>,
     range: Range<u64>,
     metadata: bool,
     /// The weight at which the removal stops.
@@ -207,7 +197,7 @@ struct Removal<'t, 'h> {
     freed: usize,
 }
 
-impl Removal<'_, '_> {
+impl Removal<'_, '_, '_> {
     fn is_spent(&self) -> bool {
         self.freed >= MAX_FREED || weight(self.tree.handle) >= self.limit
     }
@@ -298,7 +288,7 @@ impl Removal<'_, '_> {
     fn free(&mut self, extent: &MappedExtent) -> Result<(), Error> {
         let blocks = extent.physical..extent.physical + u64::from(extent.blocks);
         self.freed += 1;
-        self.tree.allocator.free_blocks(self.tree.handle, blocks.clone())?;
+        self.tree.handle.allocator.free_blocks(self.tree.handle, blocks.clone())?;
         if self.metadata {
             blocks.for_each(|block| self.tree.handle.forget(block));
         }
@@ -313,14 +303,13 @@ impl Removal<'_, '_> {
 /// # Errors
 /// The errors of [`insert`].
 pub fn set_written(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     range: Range<u32>,
     written: bool,
 ) -> Result<(), Error> {
     let end = end_of(&range);
-    let mut tree = Tree::of(handle, allocator, inode)?;
+    let mut tree = Tree::of(handle, inode)?;
     let mut from = u64::from(range.start);
     let mut converted = Vec::new();
     while from < end {
@@ -342,7 +331,7 @@ fn has_room(inode: &InodeEdit) -> bool {
         .is_ok_and(|root| root.depth() == 0 && root.len() < root.capacity())
 }
 
-impl Tree<'_, '_> {
+impl Tree<'_, '_, '_> {
     /// Converts the first extent in `range` that is not converted yet, and adds the result to
     /// `converted`. Returns where to continue.
     fn convert(

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::progress::{Progress, weight};
 use super::{extents, orphans, truncate};
 use crate::Error;
-use crate::alloc::{Allocator, Want};
+use crate::alloc::{AllocHandle, Want};
 use crate::journal::Handle;
 use meantime_ext4_format::edit::{InodeEdit, max_blocks};
 use meantime_ext4_format::{MappedExtent, RunState};
@@ -36,14 +36,13 @@ enum There {
 /// [`Error::Unsupported`] for files without extents; [`Error::IsDirectory`], [`Error::Special`];
 /// damage, or a device error.
 pub fn allocate(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     range: Range<u32>,
     size: Option<u64>,
     budget: usize,
 ) -> Result<u32, Error> {
-    fill(handle, allocator, ino, range, size, budget, There::Keep)
+    fill(handle, ino, range, size, budget, There::Keep)
 }
 
 /// Allocates blocks like [`allocate`], and makes written blocks in the range read as zeroes, too.
@@ -51,19 +50,17 @@ pub fn allocate(
 /// # Errors
 /// The errors of [`allocate`].
 pub fn zero(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     range: Range<u32>,
     size: Option<u64>,
     budget: usize,
 ) -> Result<u32, Error> {
-    fill(handle, allocator, ino, range, size, budget, There::Zero)
+    fill(handle, ino, range, size, budget, There::Zero)
 }
 
 fn fill(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     range: Range<u32>,
     size: Option<u64>,
@@ -83,15 +80,15 @@ fn fill(
         match (run.state, there) {
             (RunState::Hole, _) => {
                 let blocks = blocks.min(max_blocks(true));
-                let found = allocator.blocks(handle, Want::data(ino, goal, blocks))?;
+                let found = handle.allocator.blocks(handle, Want::data(ino, goal, blocks))?;
                 let blocks = (found.end - found.start) as u32;
                 let extent =
                     MappedExtent { logical: from, blocks, physical: found.start, unwritten: true };
-                extents::insert(handle, allocator, &mut inode, extent)?;
+                extents::insert(handle, &mut inode, extent)?;
                 (from, goal) = (from + blocks, Some(found.end));
             }
             (RunState::Written, There::Zero) => {
-                extents::set_written(handle, allocator, &mut inode, from..from + blocks, false)?;
+                extents::set_written(handle, &mut inode, from..from + blocks, false)?;
                 (from, goal) = (from + blocks, Some(run.physical + u64::from(blocks)));
             }
             _ => (from, goal) = (from + blocks, Some(run.physical + u64::from(blocks))),
@@ -130,14 +127,13 @@ fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Optio
 /// [`Error::NoSpace`], only where an extent is cut in two; [`Error::IsDirectory`],
 /// [`Error::Special`], [`Error::Unsupported`]; damage, or a device error.
 pub fn punch(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     range: Range<u32>,
     budget: usize,
 ) -> Result<Progress, Error> {
     let mut inode = truncate::load_file(handle, ino)?;
-    let progress = extents::remove(handle, allocator, &mut inode, range, budget)?;
+    let progress = extents::remove(handle, &mut inode, range, budget)?;
     inode.set_modified(handle.now());
     inode.set_changed(handle.now());
     handle.store_inode(&inode, true)?;

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::{Progress, attributes, directory, extents, orphans};
 use crate::FileType;
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::error::{Corruption, Defect, Error, Unsupported};
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
@@ -66,15 +66,11 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
 /// Fails if the outcome cannot be applied, because blocks are already in use or inodes are
 /// impossible. [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and
 /// directories; damage, or a device error.
-pub fn apply(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    outcome: &Outcome,
-) -> Result<(), Error> {
+pub fn apply(handle: &mut AllocHandle<'_, '_>, outcome: &Outcome) -> Result<(), Error> {
     let listed: BTreeSet<u32> = orphans::list(handle)?.into_iter().collect();
     let mut pending = BTreeMap::new();
     for (ino, bytes) in &outcome.inodes {
-        let taken = *ino == ROOT_INO || allocator.is_inode_taken(handle, *ino)?;
+        let taken = *ino == ROOT_INO || handle.allocator.is_inode_taken(handle, *ino)?;
         let now = InodeEdit::of(*ino, bytes);
         let lives = now.links() > 0 && now.file_type().is_some();
         match (taken, lives) {
@@ -82,11 +78,11 @@ pub fn apply(
             // The inode was created and deleted again.
             (false, false) => {}
             (true, true) if outcome.gone.contains(ino) => {
-                strip(handle, allocator, *ino, &listed)?;
+                strip(handle, *ino, &listed)?;
                 pending.insert(*ino, fresh(handle, outcome, now)?);
             }
             (true, true) => {
-                let known = known(handle, allocator, outcome, now, &listed)?;
+                let known = known(handle, outcome, now, &listed)?;
                 pending.insert(*ino, known);
             }
             (false, true) => {
@@ -95,7 +91,7 @@ pub fn apply(
         }
     }
     for file in pending.values_mut() {
-        give(handle, allocator, file)?;
+        give(handle, file)?;
     }
     for file in pending.values_mut().filter(|file| file.is_new) {
         if file.inode.file_type() == Some(FileType::Directory) {
@@ -103,13 +99,13 @@ pub fn apply(
             let parent = names.and_then(|names| names.get(&b".."[..]).copied().flatten());
             let (parent, _) =
                 parent.ok_or_else(|| corrupt(Defect::DirectoryParent, file.inode.ino()))?;
-            directory::create(handle, allocator, &mut file.inode, parent)?;
+            directory::create(handle, &mut file.inode, parent)?;
             handle.store_inode(&file.inode, true)?;
         }
     }
     for (dir, names) in &outcome.names {
         if handle.load_inode(*dir)?.links() > 0 {
-            rename(handle, allocator, *dir, names)?;
+            rename(handle, *dir, names)?;
         }
     }
     Ok(())
@@ -130,33 +126,25 @@ fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
 
 /// Frees everything that inode `ino` has, and the inode itself, because it was deleted and its
 /// number reused.
-fn strip(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    ino: u32,
-    listed: &BTreeSet<u32>,
-) -> Result<(), Error> {
+fn strip(handle: &mut AllocHandle<'_, '_>, ino: u32, listed: &BTreeSet<u32>) -> Result<(), Error> {
     let mut inode = handle.load_inode(ino)?;
     if inode.parsed(handle.superblock())?.has_blocks() {
-        remove(handle, allocator, &mut inode, 0..extents::MAX_LOGICAL)?;
+        remove(handle, &mut inode, 0..extents::MAX_LOGICAL)?;
     }
-    attributes::release(handle, allocator, &mut inode)?;
+    attributes::release(handle, &mut inode)?;
     if listed.contains(&ino) {
         orphans::remove(handle, &mut inode)?;
     }
     handle.store_inode(&inode, true)?;
-    allocator.free_inode(handle, ino, inode.file_type() == Some(FileType::Directory))
+    handle.allocator.free_inode(handle, ino, inode.file_type() == Some(FileType::Directory))
 }
 
 fn remove(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     range: Range<u32>,
 ) -> Result<(), Error> {
-    while extents::remove(handle, allocator, inode, range.clone(), usize::MAX / 2)?
-        == Progress::More
-    {}
+    while extents::remove(handle, inode, range.clone(), usize::MAX / 2)? == Progress::More {}
     Ok(())
 }
 
@@ -189,8 +177,7 @@ fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result
 
 /// Prepares the existing inode `now`, and frees the blocks that it loses.
 fn known(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     outcome: &Outcome,
     mut now: InodeEdit,
     listed: &BTreeSet<u32>,
@@ -234,7 +221,7 @@ fn known(
         split(&old, map).filter(|(piece, run)| !is_same_place(piece, run)).collect::<Vec<_>>()
     {
         let end = u32::try_from(piece.end()).unwrap_or(extents::MAX_LOGICAL);
-        remove(handle, allocator, &mut file.inode, piece.logical..end)?;
+        remove(handle, &mut file.inode, piece.logical..end)?;
     }
     for (piece, run) in split(map, &old) {
         if !is_same_place(&piece, &run) {
@@ -302,23 +289,24 @@ fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
 }
 
 /// Applies the pending changes of `file`, and stores its inode.
-fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> Result<(), Error> {
+fn give(handle: &mut AllocHandle<'_, '_>, file: &mut Pending) -> Result<(), Error> {
     let inode = &mut file.inode;
     if file.is_new {
-        allocator.take_inode(
+        handle.allocator.take_inode(
             handle,
             inode.ino(),
             inode.file_type() == Some(FileType::Directory),
         )?;
     }
     for extent in &file.added {
-        allocator
+        handle
+            .allocator
             .take_exactly(handle, extent.physical..extent.physical + u64::from(extent.blocks))?;
-        extents::insert(handle, allocator, inode, *extent)?;
+        extents::insert(handle, inode, *extent)?;
     }
     for piece in &file.converted {
         let end = u32::try_from(piece.end()).unwrap_or(extents::MAX_LOGICAL);
-        extents::set_written(handle, allocator, inode, piece.logical..end, !piece.unwritten)?;
+        extents::set_written(handle, inode, piece.logical..end, !piece.unwritten)?;
     }
     if inode.file_type() == Some(FileType::Regular) {
         orphans::note_size(handle, inode.size())?;
@@ -327,12 +315,7 @@ fn give(handle: &mut Handle<'_>, allocator: &Allocator, file: &mut Pending) -> R
 }
 
 /// Makes the names in directory `dir` match `names`.
-fn rename(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    dir: u32,
-    names: &Names,
-) -> Result<(), Error> {
+fn rename(handle: &mut AllocHandle<'_, '_>, dir: u32, names: &Names) -> Result<(), Error> {
     let mut inode = handle.load_inode(dir)?;
     let mut changed = false;
     for (name, now) in names.iter().filter(|(name, _)| *name != b"." && *name != b"..") {
@@ -357,7 +340,7 @@ fn rename(
                 return Err(Error::Exists);
             };
             let entry = NewEntry { ino, file_type, name };
-            directory::add(handle, allocator, &mut inode, entry, vacancy)?;
+            directory::add(handle, &mut inode, entry, vacancy)?;
         }
     }
     if changed {

@@ -1,7 +1,7 @@
 //! Modes, owners and times (kernel: `fs/attr.c`, `ext4_setattr`).
 
 use super::{acl, attributes};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::journal::Handle;
 use crate::{Error, FileType, Timestamp};
 use meantime_ext4_format::edit::InodeEdit;
@@ -20,8 +20,7 @@ const MODE_BITS: u16 = 0o7777;
 /// # Errors
 /// [`Error::Unsupported`] for a symbolic link, which has none; damage, or a device error.
 pub fn set_mode(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     mode: u16,
 ) -> Result<(), Error> {
@@ -32,7 +31,7 @@ pub fn set_mode(
         }));
     }
     inode.set_mode(inode.mode() & !MODE_BITS | mode & MODE_BITS);
-    acl::follow_mode(handle, allocator, inode)?;
+    acl::follow_mode(handle, inode)?;
     inode.set_changed(handle.now());
     Ok(())
 }
@@ -44,8 +43,7 @@ pub fn set_mode(
 /// # Errors
 /// The errors of [`attributes::remove`].
 pub fn drop_privileges(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
 ) -> Result<bool, Error> {
     let mut mode = inode.mode() & !SET_UID;
@@ -55,7 +53,7 @@ pub fn drop_privileges(
     }
     let changed = mode != inode.mode();
     inode.set_mode(mode);
-    Ok(drop_capabilities(handle, allocator, inode)? || changed)
+    Ok(drop_capabilities(handle, inode)? || changed)
 }
 
 /// Removes only the capabilities of `inode`, as every change of its content must. Returns whether
@@ -64,11 +62,10 @@ pub fn drop_privileges(
 /// # Errors
 /// The errors of [`attributes::remove`].
 pub fn drop_capabilities(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
 ) -> Result<bool, Error> {
-    match attributes::remove(handle, allocator, inode, b"security.capability") {
+    match attributes::remove(handle, inode, b"security.capability") {
         Ok(()) => Ok(true),
         // A file system without attributes has no capabilities.
         Err(Error::NoAttribute | Error::Unsupported(_)) => Ok(false),
@@ -83,14 +80,13 @@ pub fn drop_capabilities(
 /// # Errors
 /// Damage, or a device error.
 pub fn set_owner(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     uid: Option<u32>,
     gid: Option<u32>,
 ) -> Result<(), Error> {
     if inode.file_type() != Some(FileType::Directory) {
-        drop_privileges(handle, allocator, inode)?;
+        drop_privileges(handle, inode)?;
     }
     let (old_uid, old_gid) = inode.owner();
     inode.set_owner(uid.unwrap_or(old_uid), gid.unwrap_or(old_gid));

@@ -6,7 +6,7 @@
 
 use super::directory::{Place, Sought, Vacancy};
 use super::{attributes, directory, metadata, new_inode, orphans, truncate};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::error::Error;
 use crate::journal::Handle;
 use crate::{FileType, NewNode};
@@ -116,9 +116,9 @@ pub(super) fn is_directory(inode: &InodeEdit) -> bool {
 /// Changes directory `dir`, as it was loaded, by `work`, and updates its modification and change
 /// times.
 pub(super) fn change_directory<T>(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     mut dir: InodeEdit,
-    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<T, Error>,
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let result = work(handle, &mut dir)?;
     let now = handle.now();
@@ -130,9 +130,9 @@ pub(super) fn change_directory<T>(
 
 /// Changes `inode`, as it was loaded, by `work`, and updates its change time only.
 pub(super) fn change_inode(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     mut inode: InodeEdit,
-    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<(), Error>,
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<(), Error>,
 ) -> Result<(), Error> {
     work(handle, &mut inode)?;
     inode.set_changed(handle.now());
@@ -166,14 +166,13 @@ pub(super) fn discount_subdirectory(dir: &mut InodeEdit) {
 
 /// Adds the stored inode `inode` to `dir` as `name`, where there is a vacancy for it.
 fn put(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     (dir, vacancy): (InodeEdit, Vacancy),
     name: &[u8],
     inode: &InodeEdit,
 ) -> Result<(), Error> {
     change_directory(handle, dir, |handle, dir| {
-        directory::add(handle, allocator, dir, entry_for(inode, name), vacancy)?;
+        directory::add(handle, dir, entry_for(inode, name), vacancy)?;
         if is_directory(inode) {
             count_subdirectory(dir);
         }
@@ -187,13 +186,12 @@ fn put(
 /// [`Error::Exists`], [`Error::NameTooLong`], [`Error::NotPermitted`], [`Error::NoSpace`],
 /// [`Error::NotFound`] in a removed directory, …; damage, or a device error.
 pub fn create(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     name: &[u8],
     new: &NewNode,
 ) -> Result<u32, Error> {
-    mknod(handle, allocator, parent, name, new, FileType::Regular, (0, 0))
+    mknod(handle, parent, name, new, FileType::Regular, (0, 0))
 }
 
 /// Creates a file, pipe, socket or device `name` in directory `parent`. For a device, `device` is
@@ -203,8 +201,7 @@ pub fn create(
 /// The errors of [`create`]; [`Error::Invalid`] for another type, or for numbers that are too
 /// large.
 pub fn mknod(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     name: &[u8],
     new: &NewNode,
@@ -217,13 +214,13 @@ pub fn mknod(
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
     let vacancy = make_room(handle, &dir, name)?;
-    let mut inode = new_inode::make(handle, allocator, &dir, file_type, new)?;
+    let mut inode = new_inode::make(handle, &dir, file_type, new)?;
     if matches!(file_type, FileType::Character | FileType::Block) && !inode.set_device(device) {
         return Err(Error::Invalid("a device's numbers are below 4,096 and 1,048,576"));
     }
     inode.set_links(1);
     handle.store_inode(&inode, true)?;
-    put(handle, allocator, (dir, vacancy), name, &inode)?;
+    put(handle, (dir, vacancy), name, &inode)?;
     if file_type == FileType::Regular {
         handle.record_create(parent, inode.ino(), name);
         handle.fast_eligible();
@@ -236,14 +233,9 @@ pub fn mknod(
 ///
 /// # Errors
 /// The errors of [`create`].
-pub fn tmpfile(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    parent: u32,
-    new: &NewNode,
-) -> Result<u32, Error> {
+pub fn tmpfile(handle: &mut AllocHandle<'_, '_>, parent: u32, new: &NewNode) -> Result<u32, Error> {
     let dir = load_parent(handle, parent)?;
-    let mut inode = new_inode::make(handle, allocator, &dir, FileType::Regular, new)?;
+    let mut inode = new_inode::make(handle, &dir, FileType::Regular, new)?;
     orphans::add(handle, &mut inode)?;
     handle.store_inode(&inode, true)?;
     Ok(inode.ino())
@@ -254,8 +246,7 @@ pub fn tmpfile(
 /// # Errors
 /// The errors of [`create`]; [`Error::TooManyLinks`].
 pub fn mkdir(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     name: &[u8],
     new: &NewNode,
@@ -264,11 +255,11 @@ pub fn mkdir(
     let dir = load_parent(handle, parent)?;
     let vacancy = make_room(handle, &dir, name)?;
     check_may_count(handle, &dir)?;
-    let mut inode = new_inode::make(handle, allocator, &dir, FileType::Directory, new)?;
+    let mut inode = new_inode::make(handle, &dir, FileType::Directory, new)?;
     inode.set_links(2);
-    directory::create(handle, allocator, &mut inode, parent)?;
+    directory::create(handle, &mut inode, parent)?;
     handle.store_inode(&inode, true)?;
-    put(handle, allocator, (dir, vacancy), name, &inode)?;
+    put(handle, (dir, vacancy), name, &inode)?;
     Ok(inode.ino())
 }
 
@@ -277,8 +268,7 @@ pub fn mkdir(
 /// # Errors
 /// The errors of [`create`]; [`Error::NameTooLong`] for a target that does not fit into a block.
 pub fn symlink(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     name: &[u8],
     target: &[u8],
@@ -287,11 +277,11 @@ pub fn symlink(
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
     let vacancy = make_room(handle, &dir, name)?;
-    let mut inode = new_inode::make(handle, allocator, &dir, FileType::Symlink, new)?;
-    new_inode::set_target(handle, allocator, &mut inode, target)?;
+    let mut inode = new_inode::make(handle, &dir, FileType::Symlink, new)?;
+    new_inode::set_target(handle, &mut inode, target)?;
     inode.set_links(1);
     handle.store_inode(&inode, true)?;
-    put(handle, allocator, (dir, vacancy), name, &inode)?;
+    put(handle, (dir, vacancy), name, &inode)?;
     Ok(inode.ino())
 }
 
@@ -302,8 +292,7 @@ pub fn symlink(
 /// The errors of [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
 /// [`Error::CrossDevice`] into a directory of another project.
 pub fn link(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     parent: u32,
     name: &[u8],
@@ -330,7 +319,7 @@ pub fn link(
     inode.set_links(inode.links() + 1);
     inode.set_changed(handle.now());
     handle.store_inode(&inode, false)?;
-    put(handle, allocator, (dir, vacancy), name, &inode)?;
+    put(handle, (dir, vacancy), name, &inode)?;
     handle.record(Change::Link { parent, ino, name: name.to_vec() });
     handle.fast_eligible();
     Ok(())
@@ -338,7 +327,7 @@ pub fn link(
 
 /// Removes one link of `inode`. A directory, which has only one name, loses all links.
 pub(super) fn lose_name(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     inode: InodeEdit,
     unused: Unused<'_>,
 ) -> Result<Unlinked, Error> {
@@ -391,7 +380,7 @@ impl Victim {
 /// for the last name of an inode that cannot be deleted, because an attribute value is stored in an
 /// inode of its own; damage, or a device error.
 pub fn unlink(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     name: &[u8],
     unused: Unused<'_>,
@@ -414,7 +403,7 @@ pub fn unlink(
 /// # Errors
 /// The errors of [`unlink`]; [`Error::NotDirectory`], [`Error::NotEmpty`].
 pub fn rmdir(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     name: &[u8],
     unused: Unused<'_>,

@@ -1,6 +1,6 @@
 //! Creates inodes (kernel: `fs/ext4/ialloc.c`).
 
-use crate::alloc::{Allocator, Want};
+use crate::alloc::{AllocHandle, Want};
 use crate::error::Error;
 use crate::journal::Handle;
 use crate::ops::{acl, extents, metadata};
@@ -64,14 +64,13 @@ fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
 /// # Errors
 /// [`Error::NoSpace`]; damage, or a device error.
 pub(super) fn make(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: &InodeEdit,
     file_type: FileType,
     new: &NewNode,
 ) -> Result<InodeEdit, Error> {
     let is_directory = file_type == FileType::Directory;
-    let ino = allocator.inode(handle, parent.ino(), is_directory)?;
+    let ino = handle.allocator.inode(handle, parent.ino(), is_directory)?;
     let generation = generation(handle, ino)?;
     let superblock = handle.superblock();
     let mut inode = InodeEdit::new(superblock, ino, generation);
@@ -109,7 +108,7 @@ pub(super) fn make(
     inode.set_accessed(now);
     inode.set_modified(now);
     inode.set_changed(now);
-    acl::inherit(handle, allocator, parent.ino(), &mut inode, new.umask)?;
+    acl::inherit(handle, parent.ino(), &mut inode, new.umask)?;
     Ok(inode)
 }
 
@@ -120,8 +119,7 @@ pub(super) fn make(
 /// [`Error::NotFound`] for an empty target, [`Error::NameTooLong`] for one that does not fit into a
 /// block; [`Error::NoSpace`]; damage, or a device error.
 pub(super) fn set_target(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     target: &[u8],
 ) -> Result<(), Error> {
@@ -143,7 +141,7 @@ pub(super) fn set_target(
         area[..target.len()].copy_from_slice(target);
         return Ok(());
     }
-    let block = allocator.blocks(handle, Want::metadata(inode.ino(), None))?.start;
+    let block = handle.allocator.blocks(handle, Want::metadata(inode.ino(), None))?.start;
     if inode.flags() & flags::EXTENTS == 0 {
         let pointer = u32::try_from(block).map_err(|_| Error::NoSpace)?;
         inode.block_area_mut()[..4].copy_from_slice(&pointer.to_le_bytes());
@@ -151,7 +149,7 @@ pub(super) fn set_target(
         inode.set_blocks(superblock, 1);
     } else {
         let extent = MappedExtent { logical: 0, blocks: 1, physical: block, unwritten: false };
-        extents::insert(handle, allocator, inode, extent)?;
+        extents::insert(handle, inode, extent)?;
     }
     handle.create(block)?[..target.len()].copy_from_slice(target);
     Ok(())

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::progress::Progress;
 use super::{attributes, extents};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::journal::{Handle, OrphanPlace};
 use crate::{Corruption, Defect, Error, FileType};
 use meantime_ext4_format::checksum::crc32c;
@@ -330,8 +330,7 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
 /// # Errors
 /// Damage, or a device error.
 pub fn finish(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     budget: usize,
 ) -> Result<Progress, Error> {
@@ -341,7 +340,7 @@ pub fn finish(
     }
     if inode.links() != 0 {
         let progress = match inode.parsed(handle.superblock())?.has_blocks() {
-            true => extents::remove_behind(handle, allocator, &mut inode, budget)?,
+            true => extents::remove_behind(handle, &mut inode, budget)?,
             false => Progress::Done,
         };
         if progress == Progress::Done {
@@ -350,12 +349,12 @@ pub fn finish(
         handle.store_inode(&inode, true)?;
         return Ok(progress);
     }
-    if empty(handle, allocator, &mut inode, budget)? == Progress::More {
+    if empty(handle, &mut inode, budget)? == Progress::More {
         handle.store_inode(&inode, true)?;
         return Ok(Progress::More);
     }
     remove(handle, &mut inode)?;
-    free(handle, allocator, inode)?;
+    free(handle, inode)?;
     Ok(Progress::Done)
 }
 
@@ -366,44 +365,42 @@ pub fn finish(
 /// # Errors
 /// Damage, or a device error.
 pub fn delete(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     budget: usize,
 ) -> Result<Progress, Error> {
     let mut inode = handle.load_inode(ino)?;
-    if empty(handle, allocator, &mut inode, budget)? == Progress::More {
+    if empty(handle, &mut inode, budget)? == Progress::More {
         add(handle, &mut inode)?;
         handle.store_inode(&inode, true)?;
         return Ok(Progress::More);
     }
-    free(handle, allocator, inode)?;
+    free(handle, inode)?;
     Ok(Progress::Done)
 }
 
 /// Frees the blocks and attributes of `inode`, which has no name. The caller stores it.
 fn empty(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     budget: usize,
 ) -> Result<Progress, Error> {
     if inode.parsed(handle.superblock())?.has_blocks() {
         inode.set_size(0);
-        let progress = extents::remove(handle, allocator, inode, 0..extents::MAX_LOGICAL, budget)?;
+        let progress = extents::remove(handle, inode, 0..extents::MAX_LOGICAL, budget)?;
         if progress == Progress::More {
             return Ok(progress);
         }
     }
-    attributes::release(handle, allocator, inode)?;
+    attributes::release(handle, inode)?;
     Ok(Progress::Done)
 }
 
 /// Frees the number of `inode`, which has no blocks or attributes and is no orphan.
-fn free(handle: &mut Handle<'_>, allocator: &Allocator, mut inode: InodeEdit) -> Result<(), Error> {
+fn free(handle: &mut AllocHandle<'_, '_>, mut inode: InodeEdit) -> Result<(), Error> {
     inode.set_deletion_time(handle.now().seconds as u32);
     inode.set_changed(handle.now());
     let directory = inode.file_type() == Some(FileType::Directory);
     handle.store_inode(&inode, true)?;
-    allocator.free_inode(handle, inode.ino(), directory)
+    handle.allocator.free_inode(handle, inode.ino(), directory)
 }

@@ -3,7 +3,7 @@
 
 use super::{fast_commits, orphans};
 use crate::FileType;
-use crate::alloc::Allocator;
+use crate::alloc::{AllocHandle, Allocator};
 use crate::error::{Corruption, Defect, Error};
 use crate::journal::{Changes, Handle, Held, Orphans, Sequence, time_now};
 use meantime_ext4_format::journal::FastCommits;
@@ -43,6 +43,6 @@ pub(crate) fn apply(
     allocator.set_privileged(true);
     let mut handle =
         Handle::new(volume.with_source(()), volume.source(), &held, &orphans, time_now());
-    fast_commits::apply(&mut handle, &allocator, &outcome)?;
+    fast_commits::apply(&mut AllocHandle::new(&mut handle, &allocator), &outcome)?;
     Ok(handle.into_changes())
 }

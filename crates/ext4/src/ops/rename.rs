@@ -9,7 +9,7 @@ use super::names::{
     is_directory, load_parent, look_up, lose_name,
 };
 use super::{directory, metadata, new_inode};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::error::{Corruption, Defect, Error};
 use crate::journal::Handle;
 use crate::{FileType, NewNode, RenameFlags};
@@ -171,7 +171,12 @@ impl<'a> Ends<'a> {
     }
 
     /// Updates the moved `inode`: its change time, and `..` if it is a directory.
-    fn moved(&self, handle: &mut Handle<'_>, inode: &InodeEdit, parent: u32) -> Result<(), Error> {
+    fn moved(
+        &self,
+        handle: &mut AllocHandle<'_, '_>,
+        inode: &InodeEdit,
+        parent: u32,
+    ) -> Result<(), Error> {
         let has_parent = is_directory(inode) && self.has_other_parent();
         let inode = handle.load_inode(inode.ino())?;
         change_inode(handle, inode, |handle, inode| {
@@ -180,7 +185,7 @@ impl<'a> Ends<'a> {
     }
 
     /// Exchanges source and `target`.
-    fn exchange(&self, handle: &mut Handle<'_>, target: &InodeEdit) -> Result<(), Error> {
+    fn exchange(&self, handle: &mut AllocHandle<'_, '_>, target: &InodeEdit) -> Result<(), Error> {
         let (source, old, new) = (&self.source, self.old, self.new);
         let recount = |dir: &mut InodeEdit, comes: &InodeEdit, goes: &InodeEdit| match (
             self.has_other_parent(),
@@ -206,8 +211,7 @@ impl<'a> Ends<'a> {
     /// Points the new name to the source. Returns the inode that it led to before.
     fn put(
         &self,
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
+        handle: &mut AllocHandle<'_, '_>,
         target: Target,
         unused: Unused<'_>,
     ) -> Result<Option<Unlinked>, Error> {
@@ -220,7 +224,7 @@ impl<'a> Ends<'a> {
                     if counts {
                         count_subdirectory(dir);
                     }
-                    directory::add(handle, allocator, dir, entry_for(source, new.name), vacancy)
+                    directory::add(handle, dir, entry_for(source, new.name), vacancy)
                 })?;
                 Ok(None)
             }
@@ -239,7 +243,11 @@ impl<'a> Ends<'a> {
     }
 
     /// Removes the old name, or points it to a whiteout.
-    fn leave(&self, handle: &mut Handle<'_>, whiteout: Option<&InodeEdit>) -> Result<(), Error> {
+    fn leave(
+        &self,
+        handle: &mut AllocHandle<'_, '_>,
+        whiteout: Option<&InodeEdit>,
+    ) -> Result<(), Error> {
         let counts = is_directory(&self.source) && self.has_other_parent();
         change_name(handle, self.old, |handle, dir, place| {
             if place.ino != self.source.ino() {
@@ -260,9 +268,9 @@ impl<'a> Ends<'a> {
 
 /// Changes directory `of.parent` by `work`, which gets the place of the name.
 fn change_name(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     of: Name<'_>,
-    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit, &Place) -> Result<(), Error>,
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit, &Place) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let dir = handle.load_inode(of.parent)?;
     let place = directory::find(handle, &dir, of.name)?.ok_or(Error::NotFound)?;
@@ -280,8 +288,7 @@ fn change_name(
 /// [`create`](super::names::create). For a replaced inode, the errors of
 /// [`unlink`](super::names::unlink).
 pub fn rename(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     old: Name<'_>,
     new: Name<'_>,
     (flags, owner): (RenameFlags, &NewNode),
@@ -302,11 +309,11 @@ pub fn rename(
         return Ok(Renamed { ino, replaced: None, exchanged: Some(target.ino()), whiteout: None });
     }
     let whiteout = match flags.whiteout {
-        true => Some(new_whiteout(handle, allocator, old.parent, owner)?),
+        true => Some(new_whiteout(handle, old.parent, owner)?),
         false => None,
     };
     let target_ino = target.inode().map(InodeEdit::ino);
-    let replaced = ends.put(handle, allocator, target, unused)?;
+    let replaced = ends.put(handle, target, unused)?;
     ends.leave(handle, whiteout.as_ref())?;
     ends.moved(handle, &ends.source, new.parent)?;
     if !flags.whiteout && !is_directory(&ends.source) {
@@ -322,14 +329,13 @@ pub fn rename(
 
 /// Creates character device 0:0, which overlayfs treats as a deleted name.
 fn new_whiteout(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     owner: &NewNode,
 ) -> Result<InodeEdit, Error> {
     let dir = load_parent(handle, parent)?;
     let new = NewNode { mode: 0, ..*owner };
-    let mut inode = new_inode::make(handle, allocator, &dir, FileType::Character, &new)?;
+    let mut inode = new_inode::make(handle, &dir, FileType::Character, &new)?;
     inode.set_links(1);
     handle.store_inode(&inode, true)?;
     Ok(inode)

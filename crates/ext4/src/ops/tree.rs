@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::alloc::{Allocator, Want};
+use crate::alloc::{AllocHandle, Want};
 use crate::journal::Handle;
 use crate::{Corruption, Defect, Error, Unsupported};
 use meantime_ext4_format::MappedExtent;
@@ -25,9 +25,8 @@ pub(super) struct Level {
 }
 
 /// An extent tree being changed.
-pub(super) struct Tree<'t, 'h> {
-    pub(super) handle: &'t mut Handle<'h>,
-    pub(super) allocator: &'t Allocator,
+pub(super) struct Tree<'t, 'h, 'a> {
+    pub(super) handle: &'t mut AllocHandle<'h, 'a>,
     pub(super) inode: &'t mut InodeEdit,
 }
 
@@ -70,14 +69,13 @@ pub(super) fn descend(
     }
 }
 
-impl<'t, 'h> Tree<'t, 'h> {
+impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     /// Returns the tree of `inode`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if it has none.
     pub(super) fn of(
-        handle: &'t mut Handle<'h>,
-        allocator: &'t Allocator,
+        handle: &'t mut AllocHandle<'h, 'a>,
         inode: &'t mut InodeEdit,
     ) -> Result<Self, Error> {
         if inode.flags() & flags::EXTENTS == 0 || inode.flags() & flags::INLINE_DATA != 0 {
@@ -87,7 +85,7 @@ impl<'t, 'h> Tree<'t, 'h> {
             }
             .into());
         }
-        Ok(Self { handle, allocator, inode })
+        Ok(Self { handle, inode })
     }
 
     fn wrong(&self, defect: Defect, block: Option<u64>) -> Error {
@@ -138,7 +136,7 @@ impl<'t, 'h> Tree<'t, 'h> {
         let goal =
             parent.map_or(first + group * superblock.blocks_per_group(), |parent| parent + 1);
         let want = Want::node(self.inode.ino(), Some(goal));
-        let block = self.allocator.blocks(self.handle, want)?.start;
+        let block = self.handle.allocator.blocks(self.handle, want)?.start;
         NodeEdit::format(self.handle.create(block)?, depth);
         self.count(1);
         Ok(block)
@@ -146,7 +144,7 @@ impl<'t, 'h> Tree<'t, 'h> {
 
     /// Frees the block of a node that was removed from the tree.
     fn free_node(&mut self, block: u64) -> Result<(), Error> {
-        self.allocator.free_blocks(self.handle, block..block + 1)?;
+        self.handle.allocator.free_blocks(self.handle, block..block + 1)?;
         self.handle.forget(block);
         self.count(-1);
         Ok(())

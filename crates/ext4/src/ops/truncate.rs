@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use super::{extents, orphans};
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::journal::Handle;
 use crate::{Error, FileType, Unsupported};
 use meantime_ext4_format::RunState;
@@ -61,8 +61,7 @@ pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Erro
 /// [`Error::FileTooBig`]; [`Error::IsDirectory`], [`Error::Special`]; [`Error::Unsupported`];
 /// damage, or a device error.
 pub fn set_size(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
     size: u64,
     budget: usize,
@@ -78,7 +77,7 @@ pub fn set_size(
     orphans::note_size(handle, size)?;
     let mut progress = Progress::Done;
     if size <= before {
-        progress = extents::remove_behind(handle, allocator, &mut inode, budget)?;
+        progress = extents::remove_behind(handle, &mut inode, budget)?;
     }
     // An inode without a name is an orphan already, and so is one whose truncation failed midway.
     if progress == Progress::More && inode.links() != 0 && !orphans::contains(handle, ino)? {
@@ -116,14 +115,9 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
 ///
 /// # Errors
 /// Damage, or a device error.
-pub fn go_on(
-    handle: &mut Handle<'_>,
-    allocator: &Allocator,
-    ino: u32,
-    budget: usize,
-) -> Result<Progress, Error> {
+pub fn go_on(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Result<Progress, Error> {
     let mut inode = load_file(handle, ino)?;
-    let progress = extents::remove_behind(handle, allocator, &mut inode, budget)?;
+    let progress = extents::remove_behind(handle, &mut inode, budget)?;
     // An inode that lost its last name meanwhile stays an orphan. One that got its first name stops
     // being one.
     if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::alloc::{Allocator, Reservation, Want};
+use crate::alloc::{AllocHandle, Reservation, Want};
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::inode::attributes::Attributes;
@@ -25,7 +25,7 @@ use crate::inode::units::Units;
 use crate::inode::writable::{Dirty, Pages, Stamp, Wanted, Writable};
 use crate::inode::{Mount, WritableMount};
 use crate::io::{DeviceSource, IoContexts};
-use crate::journal::{Handle, OrderedToken};
+use crate::journal::OrderedToken;
 use crate::ops::{extents, orphans};
 use crate::space::Who;
 use meantime_ext4_format::edit::InodeEdit;
@@ -313,8 +313,8 @@ impl<'a> Writeback<'a> {
         if !is_anything {
             return Ok(None);
         }
-        let work = |handle: &mut Handle<'_>, allocator: &Allocator| {
-            all.iter_mut().try_for_each(|taken| taken.place(&self.units, handle, allocator))
+        let work = |handle: &mut AllocHandle<'_, '_>| {
+            all.iter_mut().try_for_each(|taken| taken.place(&self.units, handle))
         };
         let token = match with_data {
             true => Some(self.rw_mount.change_with_data(work)?.1),
@@ -535,12 +535,7 @@ impl CollectedPages {
     }
 
     /// Finds the blocks as part of a change, and allocates those that are missing.
-    fn place(
-        &mut self,
-        units: &Units,
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
-    ) -> Result<(), Error> {
+    fn place(&mut self, units: &Units, handle: &mut AllocHandle<'_, '_>) -> Result<(), Error> {
         // A change that found no space is called again, so nothing of the first call may be left.
         (self.times, self.part.changed) = (Times::default(), None);
         if self.part.overwrites_only && !self.has_times() {
@@ -550,7 +545,7 @@ impl CollectedPages {
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let mut edit = handle.load_inode(inode.ino)?;
         if !self.part.overwrites_only {
-            self.place_blocks(units, handle, allocator, &mut edit)?;
+            self.place_blocks(units, handle, &mut edit)?;
         }
         self.times = writable.pages().times;
         self.times.put(&mut edit);
@@ -563,8 +558,7 @@ impl CollectedPages {
     fn place_blocks(
         &mut self,
         units: &Units,
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
+        handle: &mut AllocHandle<'_, '_>,
         inode: &mut InodeEdit,
     ) -> Result<(), Error> {
         // A page of a larger block may not be in the cache. Map the block unwritten: a reader of
@@ -591,12 +585,12 @@ impl CollectedPages {
                     // Without a promise it is not the right of whoever happens to write it back.
                     let who = Who::Root;
                     let want = Want { reservation, who, ..Want::data(inode.ino(), goal, wanted) };
-                    let found = allocator.blocks(handle, want)?;
+                    let found = handle.allocator.blocks(handle, want)?;
                     (blocks, physical) = (found.end - found.start, found.start);
                     let logical = u32::try_from(at).map_err(|_| Error::FileTooBig)?;
                     let extent =
                         MappedExtent { logical, blocks: blocks as u32, physical, unwritten: aside };
-                    extents::insert(handle, allocator, inode, extent)?;
+                    extents::insert(handle, inode, extent)?;
                 }
                 goal = Some(physical + blocks);
                 let unwritten = match run.state {

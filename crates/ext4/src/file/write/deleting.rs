@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use super::back::Writeback;
-use crate::alloc::Allocator;
+use crate::alloc::AllocHandle;
 use crate::cache::PAGE;
 use crate::error::Error;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
-use crate::journal::Handle;
 use crate::ops::{Progress, orphans};
 use meantime_ext4_format::FileType;
 
@@ -72,11 +71,10 @@ impl Mount {
     /// # Errors
     /// Damage, or a device error.
     pub(crate) fn delete_ended(
-        handle: &mut Handle<'_>,
-        allocator: &Allocator,
+        handle: &mut AllocHandle<'_, '_>,
         ino: u32,
     ) -> Result<Progress, Error> {
-        orphans::delete(handle, allocator, ino, STEP_BLOCKS)
+        orphans::delete(handle, ino, STEP_BLOCKS)
     }
 
     /// Deletes `inode`, to which no name leads and which has no node.
@@ -104,7 +102,7 @@ impl Mount {
     /// # Errors
     /// Damage, or a failed read of the device.
     pub(crate) fn delete_orphans(&self) -> Result<(), Error> {
-        let all = self.change(|handle, _| {
+        let all = self.change(|handle| {
             orphans::drop_stale(handle)?;
             orphans::list(handle)
         })?;
@@ -116,9 +114,7 @@ impl Mount {
     /// # Errors
     /// Damage, or a failed read of the device.
     fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
-        let step = || {
-            self.change(|handle, allocator| orphans::finish(handle, allocator, ino, STEP_BLOCKS))
-        };
+        let step = || self.change(|handle| orphans::finish(handle, ino, STEP_BLOCKS));
         while step()? == Progress::More {}
         Ok(())
     }

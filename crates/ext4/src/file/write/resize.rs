@@ -53,12 +53,12 @@ impl File {
         let (mount, inode, writable) = self.to_change()?;
         let rw_mount = mount.for_writing()?;
         let attributes = Attributes { rw_mount, inode, writable };
-        let (progress, times) = rw_mount.change(|handle, allocator| {
-            let progress = truncate::set_size(handle, allocator, inode.ino, bytes, STEP_BLOCKS)?;
+        let (progress, times) = rw_mount.change(|handle| {
+            let progress = truncate::set_size(handle, inode.ino, bytes, STEP_BLOCKS)?;
             renew_times(writable, handle);
             let times = match set {
                 None => Times::default(),
-                Some(set) => attributes.set_in(handle, allocator, set)?,
+                Some(set) => attributes.set_in(handle, set)?,
             };
             Ok((progress, times))
         })?;
@@ -70,9 +70,7 @@ impl File {
     fn finish(&self, mut progress: Progress) -> Result<(), Error> {
         let Node { mount, inode } = self.node();
         while progress == Progress::More {
-            progress = mount.change(|handle, allocator| {
-                truncate::go_on(handle, allocator, inode.ino, STEP_BLOCKS)
-            })?;
+            progress = mount.change(|handle| truncate::go_on(handle, inode.ino, STEP_BLOCKS))?;
         }
         Ok(())
     }
@@ -158,15 +156,8 @@ impl File {
         let (mut next, end) = (blocks.start as u32, blocks.end as u32);
         // The size is set last: writeback may make it larger meanwhile, never smaller.
         while next < end {
-            next = mount.change(|handle, allocator| {
-                let next = fallocate::allocate(
-                    handle,
-                    allocator,
-                    inode.ino,
-                    next..end,
-                    size,
-                    STEP_BLOCKS,
-                )?;
+            next = mount.change(|handle| {
+                let next = fallocate::allocate(handle, inode.ino, next..end, size, STEP_BLOCKS)?;
                 if size.is_some() {
                     renew_times(writable, handle);
                 }
@@ -222,12 +213,11 @@ impl File {
             let all = mount.units().blocks(freed);
             let (mut next, end) = (all.start as u32, all.end.min(BLOCKS_MOST) as u32);
             let changed = loop {
-                let step = mount.change(|handle, allocator| {
+                let step = mount.change(|handle| {
                     let next = if aside {
-                        fallocate::zero(handle, allocator, inode.ino, next..end, None, STEP_BLOCKS)?
+                        fallocate::zero(handle, inode.ino, next..end, None, STEP_BLOCKS)?
                     } else {
-                        let progress =
-                            fallocate::punch(handle, allocator, inode.ino, next..end, STEP_BLOCKS)?;
+                        let progress = fallocate::punch(handle, inode.ino, next..end, STEP_BLOCKS)?;
                         if progress == Progress::Done { end } else { next }
                     };
                     renew_times(writable, handle);

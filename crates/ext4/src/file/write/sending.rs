@@ -516,9 +516,9 @@ impl SentPart {
         let count = unwritten.len();
         for (number, range) in unwritten.into_iter().enumerate() {
             let is_last = number + 1 == count;
-            let converted = back.rw_mount.change(|handle, allocator| {
+            let converted = back.rw_mount.change(|handle| {
                 let mut edit = handle.load_inode(inode.ino)?;
-                extents::set_written(handle, allocator, &mut edit, range.clone(), true)?;
+                extents::set_written(handle, &mut edit, range.clone(), true)?;
                 let size = reaches.filter(|_| is_last).map_or(0, |end| inode.size().min(end));
                 if size > edit.size() {
                     edit.set_size(size);

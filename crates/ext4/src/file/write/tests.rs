@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use super::back::Writeback;
+use crate::alloc::AllocHandle;
 use crate::error::Error;
 use crate::file::File;
 use crate::fs::FileSystem;
@@ -139,11 +140,11 @@ fn what_is_seen_can_be_made_durable() {
     let old = fs.create(&root, OsStr::new("old"), &NEW).unwrap();
     fs.sync().unwrap();
     let rw_mount = fs.mount.for_writing().unwrap();
-    let allocator = &rw_mount.allocator;
     // The thread stops here: it has not yet done what follows the change.
     let made = rw_mount.journal.change(|handle| {
-        names::create(handle, allocator, root.ino(), b"new", &NEW)?;
-        names::link(handle, allocator, old.ino(), root.ino(), b"link")
+        let handle = &mut AllocHandle::new(handle, &rw_mount.allocator);
+        names::create(handle, root.ino(), b"new", &NEW)?;
+        names::link(handle, old.ino(), root.ino(), b"link")
     });
     let ((), sequence) = made.unwrap();
     for name in ["new", "link"] {
@@ -194,7 +195,10 @@ fn what_is_being_deleted_is_not_found_by_its_number() {
     let rw_mount = fs.mount.for_writing().unwrap();
     rw_mount
         .journal
-        .change(|handle| names::unlink(handle, root.ino(), b"name", names::MAYBE_USED))
+        .change(|handle| {
+            let handle = &mut AllocHandle::new(handle, &rw_mount.allocator);
+            names::unlink(handle, root.ino(), b"name", names::MAYBE_USED)
+        })
         .unwrap();
     // The state of a deletion at the point where other changes may come in between.
     assert!(inode.writable.as_ref().unwrap().end());

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::*;
+use crate::alloc::Allocator;
 use crate::journal::tests::image::Image;
 use crate::ops::{Name, Progress, attributes, rename};
 use crate::{RenameFlags, SetAttribute};
@@ -44,24 +45,24 @@ impl Rig {
 
     pub(super) fn change<T>(
         &self,
-        work: impl FnOnce(&mut Handle<'_>, &Allocator) -> Result<T, Error>,
+        work: impl FnOnce(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.image.change_with(&self.allocator, |handle| work(handle, &self.allocator))
+        self.image.change_with(&self.allocator, |handle| {
+            work(&mut AllocHandle::new(handle, &self.allocator))
+        })
     }
 
     /// Finishes orphan `ino`, as when it is no longer open.
     pub(super) fn finish(&self, ino: u32) {
-        while self.change(|handle, allocator| orphans::finish(handle, allocator, ino, 20)).unwrap()
-            == Progress::More
-        {}
+        while self.change(|handle| orphans::finish(handle, ino, 20)).unwrap() == Progress::More {}
     }
 }
 
 /// Changes inode `ino` by `work`.
 fn change_stored(
-    handle: &mut Handle<'_>,
+    handle: &mut AllocHandle<'_, '_>,
     ino: u32,
-    work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<(), Error>,
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let inode = handle.load_inode(ino)?;
     change_inode(handle, inode, work)
@@ -138,10 +139,9 @@ fn name(number: u32, bytes: usize) -> Vec<u8> {
 fn what_is_made_is_as_the_kernel_makes_it() {
     let Some(mut rig) = Rig::new("16M", &[], &[]) else { return };
     let long = [b'l'; 300];
-    rig.change(|handle, allocator| {
+    rig.change(|handle| {
         let dir = mkdir(
             handle,
-            allocator,
             ROOT_INO,
             b"dir",
             &NewNode { mode: 0o2755, uid: 1, gid: 70_000, umask: 0 },
@@ -151,20 +151,20 @@ fn what_is_made_is_as_the_kernel_makes_it() {
             inode.set_flags(inode.flags() | 0x40 | 0x1_0000 | 0x80);
             Ok(())
         })?;
-        mkdir(handle, allocator, dir, b"below", &NEW)?;
-        let file = create(handle, allocator, dir, b"file", &NEW)?;
-        link(handle, allocator, file, dir, b"other")?;
-        symlink(handle, allocator, dir, b"short", &long[..59], &NEW)?;
-        symlink(handle, allocator, dir, b"long", &long[..60], &NEW)?;
-        symlink(handle, allocator, dir, b"longer", &long, &NEW)?;
-        mknod(handle, allocator, dir, b"pipe", &NEW, FileType::Fifo, (0, 0))?;
-        mknod(handle, allocator, dir, b"socket", &NEW, FileType::Socket, (0, 0))?;
-        mknod(handle, allocator, dir, b"small", &NEW, FileType::Block, (8, 17))?;
-        mknod(handle, allocator, dir, b"large", &NEW, FileType::Character, (259, 0x12345))?;
+        mkdir(handle, dir, b"below", &NEW)?;
+        let file = create(handle, dir, b"file", &NEW)?;
+        link(handle, file, dir, b"other")?;
+        symlink(handle, dir, b"short", &long[..59], &NEW)?;
+        symlink(handle, dir, b"long", &long[..60], &NEW)?;
+        symlink(handle, dir, b"longer", &long, &NEW)?;
+        mknod(handle, dir, b"pipe", &NEW, FileType::Fifo, (0, 0))?;
+        mknod(handle, dir, b"socket", &NEW, FileType::Socket, (0, 0))?;
+        mknod(handle, dir, b"small", &NEW, FileType::Block, (8, 17))?;
+        mknod(handle, dir, b"large", &NEW, FileType::Character, (259, 0x12345))?;
         let (old, new) =
             (Name { parent: dir, name: b"other" }, Name { parent: dir, name: b"moved" });
         let flags = RenameFlags { whiteout: true, ..RenameFlags::default() };
-        rename(handle, allocator, old, new, (flags, &NEW), MAYBE_USED)?;
+        rename(handle, old, new, (flags, &NEW), MAYBE_USED)?;
         Ok(())
     })
     .unwrap();
@@ -214,15 +214,14 @@ fn default_access_lists_are_inherited() {
         list.extend(number.to_le_bytes());
     }
     let (file, dir, link) = rig
-        .change(|handle, allocator| {
+        .change(|handle| {
             let name = b"system.posix_acl_default";
             change_stored(handle, ROOT_INO, |handle, root| {
-                attributes::set(handle, allocator, root, name, &list, SetAttribute::Any)
+                attributes::set(handle, root, name, &list, SetAttribute::Any)
             })?;
-            let file =
-                create(handle, allocator, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NewNode { mode: 0o755, ..NEW })?;
-            Ok((file, dir, symlink(handle, allocator, ROOT_INO, b"link", b"target", &NEW)?))
+            let file = create(handle, ROOT_INO, b"file", &NewNode { mode: 0o640, ..NEW })?;
+            let dir = mkdir(handle, ROOT_INO, b"dir", &NewNode { mode: 0o755, ..NEW })?;
+            Ok((file, dir, symlink(handle, ROOT_INO, b"link", b"target", &NEW)?))
         })
         .unwrap();
     let volume = rig.image.volume();
@@ -239,11 +238,9 @@ fn default_access_lists_are_inherited() {
 #[test]
 fn subdirectories_are_counted_to_65000() {
     let Some(rig) = Rig::new("16M", &["-b", "1024"], &[]) else { return };
-    let make = |name: &[u8]| {
-        rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, name, &NEW))
-    };
+    let make = |name: &[u8]| rig.change(|handle| mkdir(handle, ROOT_INO, name, &NEW));
     let set = |links| {
-        rig.change(|handle, _| {
+        rig.change(|handle| {
             change_stored(handle, ROOT_INO, |_, inode| {
                 inode.set_links(links);
                 Ok(())
@@ -265,20 +262,19 @@ fn subdirectories_are_counted_to_65000() {
     make(b"third").unwrap();
     assert_eq!(links(), 1);
     make(b"fourth").unwrap();
-    rig.finish(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"third", MAYBE_USED)).unwrap().ino);
+    rig.finish(rig.change(|handle| rmdir(handle, ROOT_INO, b"third", MAYBE_USED)).unwrap().ino);
     assert_eq!(links(), 1);
     rig.image.fsck();
     // A file is limited to the same number of names.
-    let file =
-        rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, b"file", &NEW)).unwrap();
-    rig.change(|handle, _| {
+    let file = rig.change(|handle| create(handle, ROOT_INO, b"file", &NEW)).unwrap();
+    rig.change(|handle| {
         change_stored(handle, file, |_, inode| {
             inode.set_links(LINKS_MAX);
             Ok(())
         })
     })
     .unwrap();
-    let more = rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"more"));
+    let more = rig.change(|handle| link(handle, file, ROOT_INO, b"more"));
     assert_eq!(more, Err(Error::TooManyLinks));
 }
 
@@ -288,38 +284,36 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     let features = ["-b", "1024", "-O", "metadata_csum,64bit,dir_index"];
     let Some(rig) = Rig::new("8M", &features, &[]) else { return };
     let free = rig.allocator.usage();
-    let make = |name: &[u8]| {
-        rig.change(|handle, allocator| create(handle, allocator, ROOT_INO, name, &NEW)).unwrap()
-    };
+    let make = |name: &[u8]| rig.change(|handle| create(handle, ROOT_INO, name, &NEW)).unwrap();
     let file = make(b"file");
-    rig.change(|handle, allocator| link(handle, allocator, file, ROOT_INO, b"link")).unwrap();
-    rig.change(|handle, allocator| mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)).unwrap();
-    let orphans = || rig.change(|handle, _| orphans::list(handle)).unwrap();
+    rig.change(|handle| link(handle, file, ROOT_INO, b"link")).unwrap();
+    rig.change(|handle| mkdir(handle, ROOT_INO, b"dir", &NEW)).unwrap();
+    let orphans = || rig.change(|handle| orphans::list(handle)).unwrap();
     // The inode has another name, so `unused` is not called.
-    let lost = rig.change(|handle, _| {
+    let lost = rig.change(|handle| {
         unlink(handle, ROOT_INO, b"file", &|_| unreachable!("it is no last name"))
     });
     assert!(!lost.unwrap().is_last);
-    let delete = |handle: &mut Handle<'_>, allocator: &Allocator, lost: Unlinked| {
+    let delete = |handle: &mut AllocHandle<'_, '_>, lost: Unlinked| {
         assert!(lost.is_last && lost.is_unused);
-        orphans::delete(handle, allocator, lost.ino, 20)
+        orphans::delete(handle, lost.ino, 20)
     };
     // A change that fails afterwards has removed nothing.
-    let failed = rig.change(|handle, allocator| {
+    let failed = rig.change(|handle| {
         let lost = unlink(handle, ROOT_INO, b"link", &|ino| ino == file)?;
-        let _ = delete(handle, allocator, lost)?;
+        let _ = delete(handle, lost)?;
         Err::<(), _>(Error::Aborted)
     });
     assert_eq!(failed, Err(Error::Aborted));
     rig.image.fsck();
     for take in [
         (|handle| unlink(handle, ROOT_INO, b"link", &|_| true))
-            as fn(&mut Handle<'_>) -> Result<Unlinked, Error>,
+            as fn(&mut AllocHandle<'_, '_>) -> Result<Unlinked, Error>,
         |handle| rmdir(handle, ROOT_INO, b"dir", &|_| true),
     ] {
-        let done = rig.change(|handle, allocator| {
+        let done = rig.change(|handle| {
             let lost = take(handle)?;
-            delete(handle, allocator, lost)
+            delete(handle, lost)
         });
         assert_eq!((done, orphans()), (Ok(Progress::Done), Vec::new()));
     }
@@ -327,16 +321,16 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
     let (old, new) = (make(b"old"), make(b"new"));
     let name = |name| Name { parent: ROOT_INO, name };
     let how = (RenameFlags::default(), &NEW);
-    rig.change(|handle, allocator| {
+    rig.change(|handle| {
         let unused = |ino| ino == new;
         let ends = (name(b"old"), name(b"new"));
-        let moved = rename(handle, allocator, ends.0, ends.1, how, &unused)?;
-        delete(handle, allocator, moved.replaced.unwrap())
+        let moved = rename(handle, ends.0, ends.1, how, &unused)?;
+        delete(handle, moved.replaced.unwrap())
     })
     .map(|progress| assert_eq!(progress, Progress::Done))
     .unwrap();
     rig.image.fsck();
-    let lost = rig.change(|handle, _| unlink(handle, ROOT_INO, b"new", MAYBE_USED)).unwrap();
+    let lost = rig.change(|handle| unlink(handle, ROOT_INO, b"new", MAYBE_USED)).unwrap();
     assert_eq!((lost.ino, lost.is_last, lost.is_unused), (old, true, false));
     assert_eq!(orphans(), [old]);
     rig.finish(old);
@@ -348,18 +342,15 @@ fn what_nobody_has_is_deleted_with_its_last_name() {
 fn what_may_not_be_is_refused() {
     let Some(rig) = Rig::new("16M", &[], &[]) else { return };
     let (dir, below, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            let below = mkdir(handle, allocator, dir, b"below", &NEW)?;
-            Ok((dir, below, create(handle, allocator, dir, b"file", &NEW)?))
+        .change(|handle| {
+            let dir = mkdir(handle, ROOT_INO, b"dir", &NEW)?;
+            let below = mkdir(handle, dir, b"below", &NEW)?;
+            Ok((dir, below, create(handle, dir, b"file", &NEW)?))
         })
         .unwrap();
     let before = names(&rig.image.volume(), dir);
     let moved = |old, new, flags| {
-        rig.change(|handle, allocator| {
-            rename(handle, allocator, old, new, (flags, &NEW), MAYBE_USED)
-        })
-        .unwrap_err()
+        rig.change(|handle| rename(handle, old, new, (flags, &NEW), MAYBE_USED)).unwrap_err()
     };
     let none = RenameFlags::default();
     let exchange = RenameFlags { exchange: true, ..none };
@@ -381,14 +372,13 @@ fn what_may_not_be_is_refused() {
     assert!(matches!(moved(at(dir, b"file"), at(dir, b".."), none), Error::Invalid(_)));
     assert_eq!(moved(at(dir, b"file"), at(dir, &[b'x'; 256]), none), Error::NameTooLong);
     assert_eq!(moved(at(file, b"file"), at(dir, b"x"), none), Error::NotDirectory);
-    let refused =
-        |name: &[u8]| rig.change(|handle, allocator| create(handle, allocator, dir, name, &NEW));
+    let refused = |name: &[u8]| rig.change(|handle| create(handle, dir, name, &NEW));
     assert_eq!(refused(b"."), Err(Error::Exists));
     assert_eq!(refused(b""), Err(Error::NotFound));
     assert!(matches!(refused(b"a/b"), Err(Error::Invalid(_))));
     assert_eq!(refused(b"file"), Err(Error::Exists));
     let gone = |parent, name: &'static [u8], is_dir: bool| {
-        rig.change(|handle, _| {
+        rig.change(|handle| {
             if is_dir {
                 rmdir(handle, parent, name, MAYBE_USED)
             } else {
@@ -401,10 +391,10 @@ fn what_may_not_be_is_refused() {
     assert_eq!(gone(ROOT_INO, b"dir", false), Error::IsDirectory);
     assert_eq!(gone(dir, b"file", true), Error::NotDirectory);
     assert!(matches!(gone(dir, b"..", true), Error::Invalid(_)));
-    let linked = rig.change(|handle, allocator| link(handle, allocator, below, dir, b"x"));
+    let linked = rig.change(|handle| link(handle, below, dir, b"x"));
     assert_eq!(linked, Err(Error::NotPermitted));
     let flag = |ino, flag| {
-        rig.change(|handle, _| {
+        rig.change(|handle| {
             change_stored(handle, ino, |_, inode| {
                 inode.set_flags(inode.flags() & !0x30 | flag);
                 Ok(())
@@ -423,7 +413,7 @@ fn what_may_not_be_is_refused() {
         assert_eq!(moved(at(dir, b"file"), at(dir, b"x"), none), Error::NotPermitted);
         assert_eq!(refused(b"new").is_err(), bits == flags::IMMUTABLE && ino == dir, "{bits:#x}");
         flag(ino, 0);
-        if let Ok(removed) = rig.change(|handle, _| unlink(handle, dir, b"new", MAYBE_USED)) {
+        if let Ok(removed) = rig.change(|handle| unlink(handle, dir, b"new", MAYBE_USED)) {
             rig.finish(removed.ino);
         }
     }
@@ -435,11 +425,10 @@ fn what_may_not_be_is_refused() {
 fn a_file_without_a_name_gets_one() {
     for args in [&["-O", "orphan_file"][..], &[]] {
         let Some(rig) = Rig::new("16M", args, &[]) else { return };
-        let make =
-            || rig.change(|handle, allocator| tmpfile(handle, allocator, ROOT_INO, &NEW)).unwrap();
+        let make = || rig.change(|handle| tmpfile(handle, ROOT_INO, &NEW)).unwrap();
         let (kept, dropped) = (make(), make());
-        rig.change(|handle, allocator| link(handle, allocator, kept, ROOT_INO, b"kept")).unwrap();
-        assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(vec![dropped]));
+        rig.change(|handle| link(handle, kept, ROOT_INO, b"kept")).unwrap();
+        assert_eq!(rig.change(|handle| orphans::list(handle)), Ok(vec![dropped]));
         rig.finish(dropped);
         assert_eq!(names(&rig.image.volume(), ROOT_INO)[&b"kept"[..]], kept);
         rig.image.fsck();
@@ -476,22 +465,20 @@ fn what_cannot_be_deleted_keeps_its_last_name() {
         let [old, new] = [old, new].map(|name| Name { parent: ROOT_INO, name });
         let flags = RenameFlags::default();
         let owner = NewNode::default();
-        let done = rig.change(|handle, allocator| {
-            rename(handle, allocator, old, new, (flags, &owner), MAYBE_USED)
-        });
+        let done = rig.change(|handle| rename(handle, old, new, (flags, &owner), MAYBE_USED));
         done.map(|done| done.replaced.unwrap())
     };
     let before = rig.image.bytes();
-    cannot(rig.change(|handle, _| rmdir(handle, ROOT_INO, b"dir", MAYBE_USED)));
+    cannot(rig.change(|handle| rmdir(handle, ROOT_INO, b"dir", MAYBE_USED)));
     cannot(renamed(&rig, b"empty", b"dir"));
     assert!(rig.image.bytes() == before, "nothing has changed");
     // One of two names may be removed.
-    let first = rig.change(|handle, _| unlink(handle, ROOT_INO, b"second", MAYBE_USED)).unwrap();
+    let first = rig.change(|handle| unlink(handle, ROOT_INO, b"second", MAYBE_USED)).unwrap();
     assert!(!first.is_last);
     let before = rig.image.bytes();
-    cannot(rig.change(|handle, _| unlink(handle, ROOT_INO, b"file", MAYBE_USED)));
+    cannot(rig.change(|handle| unlink(handle, ROOT_INO, b"file", MAYBE_USED)));
     cannot(renamed(&rig, b"other", b"file"));
     assert!(rig.image.bytes() == before, "nothing has changed");
-    assert_eq!(rig.change(|handle, _| orphans::list(handle)), Ok(Vec::new()));
+    assert_eq!(rig.change(|handle| orphans::list(handle)), Ok(Vec::new()));
     rig.image.fsck();
 }

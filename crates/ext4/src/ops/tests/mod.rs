@@ -8,8 +8,7 @@ use std::ops::Range;
 
 use super::{Progress, extents, orphans, truncate};
 use crate::Error;
-use crate::alloc::{Allocator, Want};
-use crate::journal::Handle;
+use crate::alloc::{AllocHandle, Allocator, Want};
 use crate::journal::tests::image::Image;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::{MappedExtent, ROOT_INO};
@@ -50,9 +49,11 @@ impl Bench {
 
     fn change<T>(
         &self,
-        work: impl FnOnce(&mut Handle<'_>) -> Result<T, Error>,
+        work: impl FnOnce(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.image.change_with(&self.allocator, work)
+        self.image.change_with(&self.allocator, |handle| {
+            work(&mut AllocHandle::new(handle, &self.allocator))
+        })
     }
 
     /// Returns a second bench with the same content, as after a crash.
@@ -68,16 +69,15 @@ impl Bench {
     fn recover(&self) {
         let found = self.change(|handle| orphans::list(handle)).unwrap();
         for ino in found {
-            while self.change(|handle| orphans::finish(handle, &self.allocator, ino, 8)).unwrap()
-                == Progress::More
-            {}
+            while self.change(|handle| orphans::finish(handle, ino, 8)).unwrap() == Progress::More {
+            }
         }
         assert!(self.change(|handle| orphans::list(handle)).unwrap().is_empty());
     }
 
     fn edit<T>(
         &self,
-        work: impl FnOnce(&mut Handle<'_>, &mut InodeEdit) -> Result<T, Error>,
+        work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.change(|handle| {
             let mut inode = handle.load_inode(self.ino)?;
@@ -128,7 +128,7 @@ impl Bench {
                 let blocks = (found.end - found.start) as u32;
                 let extent =
                     MappedExtent { logical: from, blocks, physical: found.start, unwritten };
-                extents::insert(handle, &self.allocator, inode, extent)?;
+                extents::insert(handle, inode, extent)?;
                 Ok(found)
             });
             for physical in found.unwrap() {
@@ -139,27 +139,21 @@ impl Bench {
     }
 
     fn remove(&self, model: &mut Model, range: Range<u32>, budget: usize) {
-        let progress = || {
-            self.edit(|handle, inode| {
-                extents::remove(handle, &self.allocator, inode, range.clone(), budget)
-            })
-        };
+        let progress =
+            || self.edit(|handle, inode| extents::remove(handle, inode, range.clone(), budget));
         while progress().unwrap() == Progress::More {}
         model.retain(|block, _| !range.contains(block));
     }
 
     fn set_written(&self, model: &mut Model, range: Range<u32>, written: bool) {
-        self.edit(|handle, inode| {
-            extents::set_written(handle, &self.allocator, inode, range.clone(), written)
-        })
-        .unwrap();
+        self.edit(|handle, inode| extents::set_written(handle, inode, range.clone(), written))
+            .unwrap();
         model.range_mut(range).for_each(|(_, (_, unwritten))| *unwritten = !written);
     }
 
     /// Grows the file so that all of its blocks are before its end.
     fn grow(&self) {
-        let grown =
-            self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, 1 << 30, 8));
+        let grown = self.change(|handle| truncate::set_size(handle, self.ino, 1 << 30, 8));
         assert_eq!(grown, Ok(Progress::Done));
     }
 }

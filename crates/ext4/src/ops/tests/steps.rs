@@ -4,6 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use super::{Bench, Model};
+use crate::alloc::AllocHandle;
 use crate::ops::{Progress, extents, fallocate, names, orphans, truncate};
 use crate::{Error, FileType};
 use meantime_ext4_format::ROOT_INO;
@@ -52,7 +53,7 @@ impl Bench {
 
     fn finish(&self, ino: u32, budget: usize) -> Progress {
         self.change(|handle| {
-            let progress = orphans::finish(handle, &self.allocator, ino, budget)?;
+            let progress = orphans::finish(handle, ino, budget)?;
             let changes = handle.changes();
             // Allows for changed nodes on the way up, a bitmap and a descriptor.
             assert!(changes.blocks.len() + changes.forgotten.len() < budget + 16);
@@ -87,8 +88,7 @@ impl Bench {
     }
 
     fn set_size(&self, size: u64, budget: usize) -> Progress {
-        self.change(|handle| truncate::set_size(handle, &self.allocator, self.ino, size, budget))
-            .unwrap()
+        self.change(|handle| truncate::set_size(handle, self.ino, size, budget)).unwrap()
     }
 
     fn is_orphan(&self) -> bool {
@@ -138,10 +138,7 @@ fn whatever_an_inode_is_it_can_go() {
         bench.insert(&mut model, 5..6, false);
         bench
             .change(|handle| {
-                assert_eq!(
-                    orphans::finish(handle, &bench.allocator, bench.ino, 90)?,
-                    Progress::Done
-                );
+                assert_eq!(orphans::finish(handle, bench.ino, 90)?, Progress::Done);
                 let forgotten: Vec<u64> = handle.changes().forgotten.iter().copied().collect();
                 let mut had: Vec<u64> = model.values().map(|(block, _)| *block).collect();
                 had.sort_unstable();
@@ -179,9 +176,7 @@ fn a_name_comes_in_the_middle_of_a_truncation() {
             if is_cut_off {
                 assert_eq!(bench.set_size(5000, 1), Progress::More);
             }
-            bench
-                .change(|handle| names::link(handle, &bench.allocator, bench.ino, ROOT_INO, b"g"))
-                .unwrap();
+            bench.change(|handle| names::link(handle, bench.ino, ROOT_INO, b"g")).unwrap();
             let crashed = bench.crashed();
             assert_eq!(crashed.is_orphan(), is_cut_off);
             crashed.recover();
@@ -191,9 +186,7 @@ fn a_name_comes_in_the_middle_of_a_truncation() {
             assert_eq!((crashed.model(), crashed.is_orphan()), (model, false), "{features}");
             crashed.image.fsck();
             while is_cut_off
-                && bench
-                    .change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 8))
-                    .unwrap()
+                && bench.change(|handle| truncate::go_on(handle, bench.ino, 8)).unwrap()
                     == Progress::More
             {}
             assert_eq!((bench.model(), bench.is_orphan()), (crashed.model(), false), "{features}");
@@ -287,9 +280,8 @@ fn a_truncation_ends_whatever_happens() {
         };
         assert!(bench.finish_with_crashes(bench.ino, 3, 1, cut) >= 1);
         // Preallocated blocks behind the end are freed, too, but not when a file grows.
-        let set_aside = bench.change(|handle| {
-            fallocate::allocate(handle, &bench.allocator, bench.ino, 400..500, None, 90)
-        });
+        let set_aside =
+            bench.change(|handle| fallocate::allocate(handle, bench.ino, 400..500, None, 90));
         assert_eq!(set_aside, Ok(500));
         assert_eq!(
             (bench.set_size(size + 7, 90), bench.model().len()),
@@ -305,9 +297,8 @@ fn a_truncation_ends_whatever_happens() {
         bench.image.fsck();
         let longest = (u64::from(u32::MAX)) << 10;
         assert_eq!(bench.set_size(longest, 90), Progress::Done);
-        let too_long = bench.change(|handle| {
-            truncate::set_size(handle, &bench.allocator, bench.ino, longest + 1, 90)
-        });
+        let too_long =
+            bench.change(|handle| truncate::set_size(handle, bench.ino, longest + 1, 90));
         assert_eq!(too_long, Err(Error::FileTooBig));
     }
 }
@@ -335,9 +326,7 @@ fn a_file_that_loses_its_name_while_it_is_truncated_is_an_orphan_once() {
         set_links(0).unwrap();
         let listed = || bench.change(|handle| orphans::list(handle)).unwrap();
         assert_eq!(listed().iter().filter(|ino| **ino == bench.ino).count(), 1);
-        let go_on = || {
-            bench.change(|handle| truncate::go_on(handle, &bench.allocator, bench.ino, 5)).unwrap()
-        };
+        let go_on = || bench.change(|handle| truncate::go_on(handle, bench.ino, 5)).unwrap();
         while go_on() == Progress::More {}
         // While the file is open, it keeps its blocks.
         assert_eq!((bench.model().len(), bench.is_orphan()), (1, true));
@@ -367,11 +356,7 @@ fn a_file_with_a_map_loses_its_blocks() {
         bench.image.fsck();
         for hole in [100..260, 5..7, 4000..5000, 71_900..74_000] {
             let punched = || {
-                bench
-                    .change(|handle| {
-                        fallocate::punch(handle, &bench.allocator, bench.ino, hole.clone(), 5)
-                    })
-                    .unwrap()
+                bench.change(|handle| fallocate::punch(handle, bench.ino, hole.clone(), 5)).unwrap()
             };
             while punched() == Progress::More {
                 bench.image.fsck();
@@ -387,7 +372,7 @@ fn a_file_with_a_map_loses_its_blocks() {
                 physical: 9000,
                 unwritten: false,
             };
-            extents::insert(handle, &bench.allocator, inode, extent)
+            extents::insert(handle, inode, extent)
         });
         assert!(matches!(given, Err(Error::Unsupported(_))));
         for size in
@@ -445,9 +430,9 @@ fn room_is_set_aside_and_released() {
             let mut from = range.start;
             let mut steps = 0;
             while from < range.end {
-                let step = |handle: &mut crate::journal::Handle<'_>| {
+                let step = |handle: &mut AllocHandle<'_, '_>| {
                     let work = if zero { fallocate::zero } else { fallocate::allocate };
-                    work(handle, &bench.allocator, bench.ino, from..range.end, None, 4)
+                    work(handle, bench.ino, from..range.end, None, 4)
                 };
                 let next = bench.change(step).unwrap();
                 assert!(next > from);
@@ -470,9 +455,8 @@ fn room_is_set_aside_and_released() {
         assert_eq!(bench.set_size(700, 90), Progress::Done);
         let set_aside = || {
             let range = 0..3000;
-            bench.change(|handle| {
-                fallocate::allocate(handle, &bench.allocator, bench.ino, range, Some(2_999_999), 90)
-            })
+            bench
+                .change(|handle| fallocate::allocate(handle, bench.ino, range, Some(2_999_999), 90))
         };
         assert_eq!(set_aside(), Ok(3000));
         assert_eq!(bench.image.volume().inode(bench.ino).unwrap().size(), 2_999_999);
@@ -480,9 +464,8 @@ fn room_is_set_aside_and_released() {
         // With too few free blocks, earlier allocations stay.
         let mut from = 3000;
         let failed = loop {
-            let step = bench.change(|handle| {
-                fallocate::allocate(handle, &bench.allocator, bench.ino, from..60_000, None, 10)
-            });
+            let step = bench
+                .change(|handle| fallocate::allocate(handle, bench.ino, from..60_000, None, 10));
             match step {
                 Ok(next) => from = next,
                 Err(error) => break error,
@@ -491,9 +474,7 @@ fn room_is_set_aside_and_released() {
         assert_eq!(failed, Error::NoSpace);
         bench.image.fsck();
         bench.image.commit();
-        while bench
-            .change(|handle| fallocate::punch(handle, &bench.allocator, bench.ino, 0..60_000, 10))
-            .unwrap()
+        while bench.change(|handle| fallocate::punch(handle, bench.ino, 0..60_000, 10)).unwrap()
             == Progress::More
         {}
         assert_eq!(bench.free_and_own(), (all, 0));
@@ -505,9 +486,8 @@ fn room_is_set_aside_and_released() {
 fn nothing_is_done_to_what_is_no_file() {
     let Some(mut bench) = Bench::with_features("8M", "metadata_csum,inline_data") else { return };
     bench.ino = ROOT_INO;
-    let set_size = |bench: &Bench| {
-        bench.change(|handle| truncate::set_size(handle, &bench.allocator, bench.ino, 0, 9))
-    };
+    let set_size =
+        |bench: &Bench| bench.change(|handle| truncate::set_size(handle, bench.ino, 0, 9));
     assert_eq!(set_size(&bench), Err(Error::IsDirectory));
     bench.ino = bench.orphan(DEVICE);
     assert_eq!(set_size(&bench), Err(Error::Special));
@@ -524,7 +504,7 @@ fn nothing_is_done_to_what_is_no_file() {
             orphans::add(handle, inode)?;
             handle.store_inode(inode, false)?;
             assert_eq!(inode.file_type(), Some(FileType::Regular));
-            assert_eq!(orphans::finish(handle, &bench.allocator, inode.ino(), 9)?, Progress::Done);
+            assert_eq!(orphans::finish(handle, inode.ino(), 9)?, Progress::Done);
             inode.set_deletion_time(0);
             Ok(())
         })

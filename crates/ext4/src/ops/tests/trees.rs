@@ -19,7 +19,7 @@ fn nobody_gets_what_is_not_to_be_had() {
     let insert = |logical, blocks| {
         bench.edit(|handle, inode| {
             let extent = MappedExtent { logical, blocks, physical: 7000, unwritten: false };
-            extents::insert(handle, &bench.allocator, inode, extent)
+            extents::insert(handle, inode, extent)
         })
     };
     for (logical, blocks) in [(19, 1), (10, 1), (5, 6), (0, 100), (15, 2)] {

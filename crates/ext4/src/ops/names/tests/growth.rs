@@ -8,16 +8,15 @@ use super::*;
 fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usize, levels: usize) {
     let Some(mut rig) = Rig::new(size, args, debugfs) else { return };
     let (dir, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            Ok((dir, create(handle, allocator, dir, &name(0, name_bytes), &NEW)?))
+        .change(|handle| {
+            let dir = mkdir(handle, ROOT_INO, b"dir", &NEW)?;
+            Ok((dir, create(handle, dir, &name(0, name_bytes), &NEW)?))
         })
         .unwrap();
     for first in (1..count).step_by(20) {
-        rig.change(|handle, allocator| {
-            (first..count.min(first + 20)).try_for_each(|number| {
-                link(handle, allocator, file, dir, &name(number, name_bytes))
-            })
+        rig.change(|handle| {
+            (first..count.min(first + 20))
+                .try_for_each(|number| link(handle, file, dir, &name(number, name_bytes)))
         })
         .unwrap();
     }
@@ -40,13 +39,12 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
         let root = directory.root().unwrap().0;
         assert_eq!(root.levels, levels - 1);
     }
-    let again =
-        rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(1, name_bytes)));
+    let again = rig.change(|handle| link(handle, file, dir, &name(1, name_bytes)));
     assert_eq!(again, Err(Error::Exists));
     // Remove two of three names.
     let stays = |number: u32| number.is_multiple_of(3);
     for first in (0..count).step_by(50) {
-        rig.change(|handle, _| {
+        rig.change(|handle| {
             (first..count.min(first + 50)).filter(|number| !stays(*number)).try_for_each(|number| {
                 unlink(handle, dir, &name(number, name_bytes), MAYBE_USED).map(|_| ())
             })
@@ -54,7 +52,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
         .unwrap();
     }
     check(&rig, &stays);
-    let gone = rig.change(|handle, _| unlink(handle, dir, &name(1, name_bytes), MAYBE_USED));
+    let gone = rig.change(|handle| unlink(handle, dir, &name(1, name_bytes), MAYBE_USED));
     assert_eq!(gone, Err(Error::NotFound));
     // The kernel changes the directory next, then this crate does.
     let entries = (0..count).filter(|number| stays(*number)).count();
@@ -76,7 +74,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
     let seen = names(&rig.image.volume(), dir);
     if seen.contains_key(&name(1, name_bytes)) {
         for first in (0..count.min(2000)).step_by(50) {
-            rig.change(|handle, _| {
+            rig.change(|handle| {
                 for number in first..count.min(2000).min(first + 50) {
                     if !stays(number) {
                         unlink(handle, dir, &name(number, name_bytes), MAYBE_USED)?;
@@ -88,7 +86,7 @@ fn fill(size: &str, args: &[&str], debugfs: &[&str], count: u32, name_bytes: usi
         }
         assert!(names(&rig.image.volume(), dir).keys().all(|name| seen.contains_key(name)));
     }
-    let inodes: Vec<_> = rig.change(|handle, _| orphans::list(handle)).unwrap();
+    let inodes: Vec<_> = rig.change(|handle| orphans::list(handle)).unwrap();
     inodes.into_iter().for_each(|ino| rig.finish(ino));
     rig.image.fsck();
 }
@@ -112,16 +110,15 @@ fn an_index_of_three_levels() {
 fn an_index_that_is_full_says_so() {
     let Some(rig) = Rig::new("48M", &["-b", "1024"], &[]) else { return };
     let (dir, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            Ok((dir, create(handle, allocator, dir, &name(0, 250), &NEW)?))
+        .change(|handle| {
+            let dir = mkdir(handle, ROOT_INO, b"dir", &NEW)?;
+            Ok((dir, create(handle, dir, &name(0, 250), &NEW)?))
         })
         .unwrap();
     let mut number = 0;
     let failed = loop {
         number += 1;
-        let result =
-            rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 250)));
+        let result = rig.change(|handle| link(handle, file, dir, &name(number, 250)));
         if let Err(error) = result {
             break error;
         }
@@ -154,17 +151,16 @@ fn directories_of_every_shape() {
 fn without_extents_a_directory_has_twelve_blocks() {
     let Some(rig) = Rig::new("16M", &["-b", "1024", "-O", "^extent,^64bit"], &[]) else { return };
     let (dir, file) = rig
-        .change(|handle, allocator| {
-            let dir = mkdir(handle, allocator, ROOT_INO, b"dir", &NEW)?;
-            symlink(handle, allocator, dir, b"long", &[b'x'; 200], &NEW)?;
-            Ok((dir, create(handle, allocator, dir, b"file", &NEW)?))
+        .change(|handle| {
+            let dir = mkdir(handle, ROOT_INO, b"dir", &NEW)?;
+            symlink(handle, dir, b"long", &[b'x'; 200], &NEW)?;
+            Ok((dir, create(handle, dir, b"file", &NEW)?))
         })
         .unwrap();
     let mut number = 0;
     let failed = loop {
         number += 1;
-        let result =
-            rig.change(|handle, allocator| link(handle, allocator, file, dir, &name(number, 100)));
+        let result = rig.change(|handle| link(handle, file, dir, &name(number, 100)));
         if let Err(error) = result {
             break error;
         }

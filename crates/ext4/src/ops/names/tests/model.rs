@@ -210,25 +210,24 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
     match op {
         Op::Create(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
-            let made = rig.change(|handle, allocator| create(handle, allocator, dir, &name, &NEW));
+            let made = rig.change(|handle| create(handle, dir, &name, &NEW));
             put(model, dir, &name, made, false);
         }
         Op::Mkdir(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
-            let made = rig.change(|handle, allocator| mkdir(handle, allocator, dir, &name, &NEW));
+            let made = rig.change(|handle| mkdir(handle, dir, &name, &NEW));
             put(model, dir, &name, made, true);
         }
         Op::Symlink(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
             let target = vec![b't'; name.len()];
-            let made = rig
-                .change(|handle, allocator| symlink(handle, allocator, dir, &name, &target, &NEW));
+            let made = rig.change(|handle| symlink(handle, dir, &name, &target, &NEW));
             put(model, dir, &name, made, false);
         }
         Op::Link(at, number, to, other) => {
             let (dir, to, name) = (dir(at), dir(to), name_of(other));
             let Some(ino) = model.find(dir, &name_of(number)) else { return };
-            let linked = rig.change(|handle, allocator| link(handle, allocator, ino, to, &name));
+            let linked = rig.change(|handle| link(handle, ino, to, &name));
             let may = if model.is_dir(ino) { Err(Error::NotPermitted) } else { Ok(()) };
             assert_eq!(linked, model.absent(to, &name).and(may));
             if linked.is_ok() {
@@ -238,7 +237,7 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         Op::Unlink(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
             match (
-                rig.change(|handle, _| unlink(handle, dir, &name, MAYBE_USED)),
+                rig.change(|handle| unlink(handle, dir, &name, MAYBE_USED)),
                 model.find(dir, &name),
             ) {
                 (Ok(unlinked), Some(ino)) if !model.is_dir(ino) => {
@@ -252,7 +251,7 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         Op::Rmdir(at, number) => {
             let (dir, name) = (dir(at), name_of(number));
             match (
-                rig.change(|handle, _| rmdir(handle, dir, &name, MAYBE_USED)),
+                rig.change(|handle| rmdir(handle, dir, &name, MAYBE_USED)),
                 model.find(dir, &name),
             ) {
                 (Ok(unlinked), Some(ino)) if model.is_dir(ino) && model.tree(ino).is_empty() => {
@@ -268,10 +267,10 @@ fn apply(rig: &Rig, model: &mut Model, op: Op) {
         Op::Rename(from, number, to, other, flags) => {
             let (from, to) = (dir(from), dir(to));
             let (old, new) = (name_of(number), name_of(other));
-            let result = rig.change(|handle, allocator| {
+            let result = rig.change(|handle| {
                 let (old, new) =
                     (Name { parent: from, name: &old }, Name { parent: to, name: &new });
-                rename(handle, allocator, old, new, (flags, &NEW), MAYBE_USED)
+                rename(handle, old, new, (flags, &NEW), MAYBE_USED)
             });
             let expected = model.rename((from, &old), (to, &new), flags);
             match (result, expected) {
