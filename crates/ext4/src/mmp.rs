@@ -67,9 +67,7 @@ impl MmpBlock {
 
     /// Writes the block durably.
     fn write(&self, writer: &mut BlockWriter, content: &[u8]) -> Result<(), Error> {
-        let volatile = self.contexts.info().volatile_write_cache;
-        let mut io = self.contexts.take_leaf()?;
-        writer.write_all(&mut io, std::iter::once((self.block, content)), volatile)
+        writer.write_durably(&mut *self.contexts.take_leaf()?, self.block, content)
     }
 }
 

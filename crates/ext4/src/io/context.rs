@@ -34,6 +34,8 @@ pub(crate) struct IoContext {
     pub(crate) heap: DmaHeap,
     /// The device's block size, in bytes.
     pub(crate) block_bytes: u32,
+    /// Whether the device has a volatile cache.
+    pub(crate) is_volatile: bool,
     /// Memory of requests for pages of the cache.
     pub(crate) fills: FillMemory,
     /// Buffers of requests past the cache, and of writeback.
@@ -72,6 +74,7 @@ impl IoContext {
         let block_bytes = channel.info().block_bytes;
         Self {
             block_bytes,
+            is_volatile: channel.info().volatile_write_cache,
             channel,
             in_flight: InFlight::default(),
             heap: heap.clone(),

@@ -140,17 +140,35 @@ impl BlockWriter {
         self.failed.take().map_or(Ok(()), Err)
     }
 
+    /// Writes `content` to `block` durably, and waits for it.
+    ///
+    /// # Errors
+    /// Fails if the device fails.
+    pub(crate) fn write_durably(
+        &mut self,
+        io: &mut IoContext,
+        block: u64,
+        content: &[u8],
+    ) -> Result<(), Error> {
+        let fua = io.is_volatile;
+        let sent = self.buffer(io, 1).and_then(|mut buf| {
+            buf.copy_from_slice(content);
+            self.send(io, block, buf, fua)
+        });
+        let done = self.finish(io);
+        sent.and(done)
+    }
+
     /// Writes `blocks`, in ascending order, adjacent ones in one request, and waits for them.
     ///
     /// # Errors
     /// Returns the error of the first request that failed. Others may have been written.
-    pub(crate) fn write_all<'a>(
+    pub(super) fn write_all<'a>(
         &mut self,
         io: &mut IoContext,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,
-        fua: bool,
     ) -> Result<(), Error> {
-        let sent = self.send_all(io, blocks, fua);
+        let sent = self.send_all(io, blocks);
         let done = self.finish(io);
         sent.and(done)
     }
@@ -159,7 +177,6 @@ impl BlockWriter {
         &mut self,
         io: &mut IoContext,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,
-        fua: bool,
     ) -> Result<(), Error> {
         let most = self.buffer_blocks();
         let block_bytes = 1usize << self.block_bits;
@@ -172,7 +189,7 @@ impl BlockWriter {
             if !follows {
                 if let Some((first, mut buf, count)) = current.take() {
                     buf.set_len(count << self.block_bits);
-                    self.send(io, first, buf, fua)?;
+                    self.send(io, first, buf, false)?;
                 }
                 current = Some((block, self.buffer(io, most)?, 0));
             }
@@ -184,7 +201,7 @@ impl BlockWriter {
         }
         if let Some((first, mut buf, count)) = current {
             buf.set_len(count << self.block_bits);
-            self.send(io, first, buf, fua)?;
+            self.send(io, first, buf, false)?;
         }
         Ok(())
     }

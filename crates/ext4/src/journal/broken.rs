@@ -116,12 +116,11 @@ pub(super) fn write_tail(
     io: &mut IoContext,
     format: &JournalFormat,
     superblock: u64,
-    fua: bool,
 ) -> Result<(), Error> {
     if is_broken(Rule::TailBeforeReuse) {
         return Ok(());
     }
-    unbroken::write_tail(writer, io, format, superblock, fua)
+    unbroken::write_tail(writer, io, format, superblock)
 }
 
 /// Writes a block that revokes nothing.
@@ -135,12 +134,11 @@ pub(super) fn supersede(
     io: &mut IoContext,
     format: &mut JournalFormat,
     [superblock, head]: [u64; 2],
-    fua: bool,
 ) -> Result<(), Error> {
     if is_broken(Rule::Supersede) {
-        return unbroken::write_tail(writer, io, format, superblock, fua);
+        return unbroken::write_tail(writer, io, format, superblock);
     }
-    unbroken::supersede(writer, io, format, [superblock, head], fua)
+    unbroken::supersede(writer, io, format, [superblock, head])
 }
 
 /// Lets the log wrap.

@@ -49,11 +49,8 @@ impl Journal {
             let batch = self.pending().send(from, upto, BATCH_BLOCKS);
             let Some((last, _)) = batch.last() else { break };
             from = last + 1;
-            let written = writer.write_all(
-                io,
-                batch.iter().map(|(block, content)| (*block, &**content)),
-                false,
-            );
+            let written =
+                writer.write_all(io, batch.iter().map(|(block, content)| (*block, &**content)));
             if written.is_ok() {
                 self.volume
                     .source()
@@ -66,7 +63,7 @@ impl Journal {
                 self.held.release(sequence);
             }
         }
-        if self.volatile {
+        if io.is_volatile {
             ordered_io::flush(io, Before::Tail)?;
         }
         // There is one checkpoint at a time, so nothing was written in place since the flush
@@ -103,7 +100,7 @@ impl Journal {
         };
         committer.format.set_tail(tid, start)?;
         let superblock = committer.superblock_block()?;
-        ordered_io::write_tail(writer, io, &committer.format, superblock, self.volatile)?;
+        ordered_io::write_tail(writer, io, &committer.format, superblock)?;
         let blocks = committer.logged.drain(..count).map(|logged| logged.blocks).sum();
         committer.log.release(blocks);
         self.commits.counts.checkpoint();

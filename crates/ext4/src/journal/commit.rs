@@ -132,12 +132,12 @@ impl CommitLeader<'_> {
             gap();
             journal.prepare_copies();
         };
-        let blocks = self.finish_commit(io, &transaction, sent, journal.volatile, gap)?;
+        let blocks = self.finish_commit(io, &transaction, sent, gap)?;
         if blocks > 0 {
             journal.commits.counts.commit(blocks);
         }
         if matches!(supersede, Supersede::Apart(_)) {
-            self.finish_superseding(io, journal.volatile)?;
+            self.finish_superseding(io)?;
         }
         let sequence = transaction.sequence;
         // Rule 5: only now may its blocks be written in place. Rule 8: only now may the blocks that

@@ -76,7 +76,7 @@ impl Committer {
         Ok(place.0)
     }
 
-    /// Writes the journal's superblock with `writer`, durably: with FUA if `fua`.
+    /// Writes the journal's superblock with `writer`, durably.
     ///
     /// # Errors
     /// Fails if the device fails.
@@ -84,9 +84,8 @@ impl Committer {
         &self,
         writer: &mut BlockWriter,
         io: &mut IoContext,
-        fua: bool,
     ) -> Result<(), Error> {
-        writer.write_all(io, std::iter::once((self.superblock_block()?, self.format.block())), fua)
+        writer.write_durably(io, self.superblock_block()?, self.format.block())
     }
 
     /// Returns the layout that `transaction` would have in the log.
@@ -173,7 +172,6 @@ impl Committer {
         io: &mut IoContext,
         at: u32,
         buf: DmaBuf,
-        volatile: bool,
         gap: Option<impl FnOnce()>,
     ) -> Result<(), Error> {
         let (place, _) =
@@ -183,7 +181,7 @@ impl Committer {
             self.commit_block = Some(buf);
             return Err(error);
         }
-        let request = ordered_io::commit_block(lba, buf, volatile);
+        let request = ordered_io::commit_block(lba, buf, io.is_volatile);
         if let Err((rejected, ())) = io.submit(commit_set, request, ()) {
             self.commit_block = rejected.request.buf;
             return Err(RequestError::from(rejected.error).into());
@@ -225,7 +223,6 @@ impl Committer {
         io: &mut IoContext,
         transaction: &Transaction,
         sent: InLog,
-        volatile: bool,
         gap: impl FnOnce(),
     ) -> Result<u32, Error> {
         // Rule 1: after this no log write is in flight, whether or not one failed.
@@ -236,7 +233,7 @@ impl Committer {
         ordered_io::wait_for_data(&transaction.ordered, &io.group)?;
         if written == 0 {
             // The transaction had data only, and no log block leads to them.
-            if volatile && transaction.ordered.is_unflushed() {
+            if io.is_volatile && transaction.ordered.is_unflushed() {
                 io.flush()?;
             }
             return Ok(0);
@@ -246,11 +243,11 @@ impl Committer {
             None => (self.prepare(io)?, false),
         };
         // Rule 3.
-        if volatile {
+        if io.is_volatile {
             ordered_io::flush(io, Before::Commit)?;
         }
         let at = self.log.behind(self.log.head(), written);
-        self.write_commit(io, at, buf, volatile, has_gap.then_some(gap))?;
+        self.write_commit(io, at, buf, has_gap.then_some(gap))?;
         // Log writes are left only where a test broke rule 1.
         self.log_writer.finish(io)?;
         let start = self.log.head();

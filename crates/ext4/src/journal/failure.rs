@@ -33,9 +33,8 @@ impl Journal {
         }
         let mut writer = BlockWriter::new(self.volume.superblock().block_bits());
         let noted = committer.format.set_errno(ERRNO);
-        let written = noted
-            .map_err(Error::from)
-            .and_then(|()| committer.write_superblock(&mut writer, io, self.volatile));
+        let written =
+            noted.map_err(Error::from).and_then(|()| committer.write_superblock(&mut writer, io));
         if let Err(error) = written {
             tracing::warn!(%error, "that the journal was aborted could not be noted in it");
         }
@@ -70,6 +69,6 @@ impl Journal {
             .get_mut(at..at + bytes.len())
             .ok_or(Error::Invalid("no superblock"))?
             .copy_from_slice(bytes);
-        writer.write_all(io, std::iter::once((number, &*block)), self.volatile)
+        writer.write_durably(io, number, &block)
     }
 }

@@ -106,13 +106,11 @@ impl CommitLeader<'_> {
             others.wait_a_little(&io.group);
         }
         let encoded = journal.encode(self, target.upto)?;
-        let ordered = encoded.reaches_blocks;
-        let flushed = match journal.volatile && ordered {
+        let flushed = match io.is_volatile && encoded.reaches_blocks {
             true => ordered_io::flush(io, Before::Commit),
             false => Ok(()),
         };
-        let sent =
-            flushed.and_then(|()| self.send_blocks(&encoded, journal.volatile && ordered, io));
+        let sent = flushed.and_then(|()| self.send_blocks(&encoded, io));
         Some(FastCommit { encoded, sent })
     }
 
@@ -153,7 +151,7 @@ impl CommitLeader<'_> {
         sent?;
         written?;
         // Rule 15: this FLUSH comes after the fast commit, not before.
-        if journal.volatile && !encoded.reaches_blocks {
+        if io.is_volatile && !encoded.reaches_blocks {
             io.flush()?;
         }
         let count = encoded.bytes.len() / self.format.block_bytes();
@@ -249,7 +247,7 @@ impl Committer {
     /// Fails if the device fails.
     pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<(), Error> {
         let zeroes = vec![0; self.format.block_bytes()];
-        self.log_writer.write_all(io, std::iter::once((place, &zeroes[..])), false)
+        self.log_writer.write_all(io, std::iter::once((place, &zeroes[..])))
     }
 
     /// Makes the log begin with the transaction that was written [apart](Self::supersede), and
@@ -257,11 +255,7 @@ impl Committer {
     ///
     /// # Errors
     /// Fails if the device fails. It is unknown then what is durable.
-    pub(super) fn finish_superseding(
-        &mut self,
-        io: &mut IoContext,
-        fua: bool,
-    ) -> Result<(), Error> {
+    pub(super) fn finish_superseding(&mut self, io: &mut IoContext) -> Result<(), Error> {
         let missing = || Error::Invalid("the journal has no such block");
         let first = *self.logged.front().ok_or_else(missing)?;
         let superblock = self.superblock_block()?;
@@ -270,14 +264,15 @@ impl Committer {
         // Until the feature is set again, a reader takes the blocks of fast commits for a part of
         // the log, so nothing is written to the log before that.
         self.format.set_tail(first.tid, first.start)?;
-        ordered_io::supersede(&mut self.log_writer, io, &mut self.format, [superblock, head], fua)?;
+        ordered_io::supersede(&mut self.log_writer, io, &mut self.format, [superblock, head])?;
         area.restart();
         Ok(())
     }
 
     /// Sends the blocks of a fast commit. They may reach the device in any order: the checksum
     /// covers all of them.
-    fn send_blocks(&mut self, of: &Encoded, fua: bool, io: &mut IoContext) -> Result<(), Error> {
+    fn send_blocks(&mut self, of: &Encoded, io: &mut IoContext) -> Result<(), Error> {
+        let fua = io.is_volatile && of.reaches_blocks;
         let block_bytes = self.format.block_bytes();
         let (mut rest, mut at) = (&of.bytes[..], of.at);
         while !rest.is_empty() {

@@ -293,12 +293,11 @@ impl Recovery {
 
         contexts.make_spare().map_err(|error| Error::Resources(error.to_string()))?;
         let mut io = contexts.take()?;
-        let volatile = contexts.info().volatile_write_cache;
-        let mut beginner = Beginner { io: &mut io, writer: BlockWriter::new(block_bits), volatile };
+        let mut beginner = Beginner { io: &mut io, writer: BlockWriter::new(block_bits) };
 
         // The steps are those of docs/ordering.md. 1. Write in place what was committed.
         let blocks = replayed.source().blocks.iter().map(|(block, content)| (*block, &**content));
-        beginner.writer.write_all(beginner.io, blocks, false)?;
+        beginner.writer.write_all(beginner.io, blocks)?;
         beginner.flush()?;
         // 2. Fast commits become the transaction that they continued.
         if let Some(replacement) = replacement {
@@ -355,7 +354,6 @@ impl Recovery {
             overlap,
             fast,
             journal_table,
-            volatile,
             failure: OnceLock::new(),
             observer: OnceLock::new(),
             orphans: Orphans::default(),
@@ -423,7 +421,7 @@ impl Journal {
         }
         let tid = committer.tid;
         committer.format.set_tail(tid, 0)?;
-        committer.write_superblock(writer, io, self.volatile)?;
+        committer.write_superblock(writer, io)?;
         let primary = self.volume.superblock().primary_block();
         let mut block = self.volume.block(primary)?.to_vec();
         let now = time_now().seconds;
@@ -431,6 +429,6 @@ impl Journal {
             raw.feature_incompat = (raw.feature_incompat.get() & !incompat::RECOVER).into();
             (raw.wtime, raw.wtime_hi) = ((now as u32).into(), (now >> 32) as u8);
         })?;
-        writer.write_all(io, std::iter::once((primary, &*block)), self.volatile)
+        writer.write_durably(io, primary, &block)
     }
 }

@@ -42,17 +42,16 @@ impl Source for Overlaid {
 pub(super) struct Beginner<'a> {
     pub(super) io: &'a mut IoContext,
     pub(super) writer: BlockWriter,
-    pub(super) volatile: bool,
 }
 
 impl Beginner<'_> {
     /// Writes one block durably.
     pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
-        self.writer.write_all(self.io, std::iter::once((block, content)), self.volatile)
+        self.writer.write_durably(self.io, block, content)
     }
 
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        if self.volatile { Ok(self.io.flush()?) } else { Ok(()) }
+        if self.io.is_volatile { Ok(self.io.flush()?) } else { Ok(()) }
     }
 }
 
@@ -108,13 +107,13 @@ impl Replacement {
         beginner.write(before.1, &vec![0; committer.format.block_bytes()])?;
         let (tid, start) = (committer.tid, committer.log.head());
         let sent = committer.write_log(beginner.io, transaction, false);
-        committer.finish_commit(beginner.io, transaction, sent, beginner.volatile, || ())?;
+        committer.finish_commit(beginner.io, transaction, sent, || ())?;
         // This write makes the transaction count, and stops the fast commits from counting.
         committer.format.set_fast_commits(false)?;
         committer.format.set_tail(tid, start)?;
         beginner.write(*superblock, committer.format.block())?;
         let blocks = transaction.blocks.iter().map(|(block, content)| (*block, &**content));
-        beginner.writer.write_all(beginner.io, blocks, false)?;
+        beginner.writer.write_all(beginner.io, blocks)?;
         beginner.flush()
     }
 }

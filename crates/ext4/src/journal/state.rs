@@ -53,8 +53,6 @@ pub struct Journal {
     pub(super) fast: bool,
     /// The inode table block with the journal's own inode.
     pub(super) journal_table: u64,
-    /// Whether the device has a volatile cache.
-    pub(super) volatile: bool,
     /// The error because of which no more changes are possible.
     pub(super) failure: OnceLock<Error>,
     pub(super) observer: OnceLock<Box<dyn Observe>>,

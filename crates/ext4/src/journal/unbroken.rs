@@ -94,9 +94,8 @@ pub(super) fn write_tail(
     io: &mut IoContext,
     format: &JournalFormat,
     superblock: u64,
-    fua: bool,
 ) -> Result<(), Error> {
-    writer.write_all(io, std::iter::once((superblock, format.block())), fua)
+    writer.write_durably(io, superblock, format.block())
 }
 
 /// Makes `to` a block of the log that revokes `blocks` (rule 9).
@@ -115,14 +114,12 @@ pub(super) fn supersede(
     io: &mut IoContext,
     format: &mut JournalFormat,
     [superblock, head]: [u64; 2],
-    fua: bool,
 ) -> Result<(), Error> {
     format.set_fast_commits(false)?;
-    writer.write_all(io, std::iter::once((superblock, format.block())), fua)?;
-    let zeroes = vec![0; format.block_bytes()];
-    writer.write_all(io, std::iter::once((head, &zeroes[..])), fua)?;
+    writer.write_durably(io, superblock, format.block())?;
+    writer.write_durably(io, head, &vec![0; format.block_bytes()])?;
     format.set_fast_commits(true)?;
-    writer.write_all(io, std::iter::once((superblock, format.block())), fua)
+    writer.write_durably(io, superblock, format.block())
 }
 
 /// Returns the empty log of a journal that lies in `runs`. It is straight if fast commits are
