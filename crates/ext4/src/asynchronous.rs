@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 
 use super::cache::{FillDuty, LookUp, PAGE, PAGE_BYTES, PageCache};
 use super::counters::Count;
-use super::error::{Error, MountError};
+use super::error::{Error, MountError, Result};
 use super::file::File;
 use super::file::read::cached::{CachedRead, PagePart, Step, copy_hits, part};
 use super::fs::FileSystem;
@@ -118,7 +118,7 @@ impl<S: Sharing> AsyncFileSystem<S> {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the channel is another device's.
-    pub fn new(fs: FileSystem, channel: AsyncChannel<Channel, S>) -> Result<Self, Error> {
+    pub fn new(fs: FileSystem, channel: AsyncChannel<Channel, S>) -> Result<Self> {
         let buf = channel.alloc(PAGE_BYTES).map_err(|error| Error::Resources(error.to_string()))?;
         if !buf.is_of(fs.device().heap()) {
             return Err(Error::Invalid("the channel is one of another device"));
@@ -140,7 +140,7 @@ impl<S: Sharing> AsyncFileSystem<S> {
     ///
     /// # Errors
     /// The errors of [`FileSystem::open`].
-    pub async fn open(&self, path: impl AsRef<Path>) -> Result<AsyncFile<S>, Error> {
+    pub async fn open(&self, path: impl AsRef<Path>) -> Result<AsyncFile<S>> {
         Ok(self.with_file(self.fs.open(path)?))
     }
 
@@ -242,7 +242,7 @@ impl<S: Sharing> AsyncFile<S> {
     ///
     /// # Errors
     /// The errors of [`File::advise`].
-    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
+    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<()> {
         self.file.advise(offset, bytes, advice)
     }
 
@@ -251,7 +251,7 @@ impl<S: Sharing> AsyncFile<S> {
     ///
     /// # Errors
     /// The errors of [`File::read_at`].
-    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+    pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read_at_with(buf, offset, &ReadOptions::default()).await
     }
 
@@ -264,7 +264,7 @@ impl<S: Sharing> AsyncFile<S> {
         buf: &mut [u8],
         offset: u64,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         let left = self.file.size().saturating_sub(offset);
         let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         if len == 0 || !self.file.is_in_blocks() || !self.file.may_be_read() {
@@ -333,7 +333,7 @@ impl<S: Sharing> AsyncFile<S> {
         target: &mut Target<'_, '_>,
         bytes: Range<u64>,
         options: &ReadOptions,
-    ) -> Result<Read, Error> {
+    ) -> Result<Read> {
         let mount = self.mount();
         let (version, end, extents) = match &self.file.node().inode.writable {
             None => (None, bytes.end, self.file.extents_of(bytes.start, bytes.end)?),
@@ -363,7 +363,7 @@ impl<S: Sharing> AsyncFile<S> {
         target: &mut Target<'_, '_>,
         bytes: Range<u64>,
         options: &ReadOptions,
-    ) -> Result<Read, Error> {
+    ) -> Result<Read> {
         let (mount, ino) = (self.mount(), u64::from(self.file.node().ino()));
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
         let at = copy_hits(mount.contexts.cache(), ino, bytes.clone(), target);

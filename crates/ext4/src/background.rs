@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::error::Error;
+use super::error::Result;
 use super::file::write::Writeback;
 use super::inode::Mount;
 use super::inode::shared::Inode;
@@ -46,7 +46,7 @@ fn run(stopping: &Stopping, mount: &Weak<Mount>) {
 ///
 /// # Errors
 /// The first error; the remaining steps were done.
-pub(super) fn step(mount: &Mount) -> Result<bool, Error> {
+pub(super) fn step(mount: &Mount) -> Result<bool> {
     let Some(rw_mount) = &mount.rw_mount else { return Ok(false) };
     rw_mount.usable()?;
     let now_ns = mount.clock.now_ns();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::file::File;
 use super::options::{ReadOptions, WriteOptions};
 use meantime_block::{
@@ -86,7 +86,7 @@ impl FileDevice {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the block size is invalid.
-    pub fn new(file: File, options: FileDeviceOptions) -> Result<Self, Error> {
+    pub fn new(file: File, options: FileDeviceOptions) -> Result<Self> {
         let FileDeviceOptions { direct, data_only, least_bytes, block_bytes, name } = options;
         if !block_bytes.is_power_of_two() || !(512..=65_536).contains(&block_bytes) {
             return Err(Error::Invalid("a block size is a power of two from 512 to 65536 bytes"));

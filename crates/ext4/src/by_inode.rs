@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry as Place;
 use std::ffi::OsStr;
 use std::sync::PoisonError;
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::fs::{Entry, FileSystem, ReadDir};
 use super::inode::Node;
 use meantime_ext4_format::ROOT_INO;
@@ -34,7 +34,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Stale`] if the inode was deleted or never existed; damage, or a device error.
-    pub fn node(&self, id: NodeId) -> Result<Node, Error> {
+    pub fn node(&self, id: NodeId) -> Result<Node> {
         let superblock = self.mount.volume.superblock();
         let is_own = superblock.is_reserved(id.ino) && id.ino != ROOT_INO;
         if id.ino == 0 || id.ino > superblock.inodes() || is_own {
@@ -69,7 +69,7 @@ impl Lookups {
     ///
     /// # Errors
     /// The errors of [`FileSystem::root`].
-    pub fn new(fs: &FileSystem) -> Result<Self, Error> {
+    pub fn new(fs: &FileSystem) -> Result<Self> {
         let shards = std::array::from_fn(|_| Mutex::new(Rank::Lookups, HashMap::new()));
         Ok(Self { fs: fs.clone(), root: fs.root()?, shards })
     }
@@ -83,7 +83,7 @@ impl Lookups {
     ///
     /// # Errors
     /// [`Error::Stale`] if `ino` is not counted.
-    pub fn get(&self, ino: u32) -> Result<Node, Error> {
+    pub fn get(&self, ino: u32) -> Result<Node> {
         if ino == ROOT_INO {
             return Ok(self.root.clone());
         }
@@ -94,7 +94,7 @@ impl Lookups {
     ///
     /// # Errors
     /// The errors of [`get`](Self::get) and [`FileSystem::lookup`].
-    pub fn lookup(&self, parent: u32, name: &OsStr) -> Result<Node, Error> {
+    pub fn lookup(&self, parent: u32, name: &OsStr) -> Result<Node> {
         let node = self.fs.lookup(&self.get(parent)?, name)?;
         self.count(&node);
         Ok(node)
@@ -149,7 +149,7 @@ impl ReadDir {
     /// Returns the next name with its inode, as a look-up would return it now. So a listing can
     /// include attributes. `.` and `..` have no inode, nor does a name whose inode cannot be read;
     /// a look-up returns the reason. Skips a name that was removed since it was listed.
-    pub fn next_with_node(&mut self) -> Option<Result<(Entry, Option<Node>), Error>> {
+    pub fn next_with_node(&mut self) -> Option<Result<(Entry, Option<Node>)>> {
         loop {
             let mut entry = match self.next()? {
                 Ok(entry) => entry,
@@ -170,7 +170,7 @@ impl ReadDir {
         }
     }
 
-    fn node_of(&self, entry: &Entry) -> Result<Node, Error> {
+    fn node_of(&self, entry: &Entry) -> Result<Node> {
         let Node { mount, inode } = &self.node;
         let fs = FileSystem { mount: mount.clone() };
         let found = fs.linked(entry.ino);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::alloc::AllocHandle;
 use super::background;
 use super::by_path::Last;
-use super::error::{Error, Unsupported};
+use super::error::{Error, Result, Unsupported};
 use super::file::File;
 use super::file::write::Writeback;
 use super::fs::FileSystem;
@@ -46,7 +46,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The first failure; the mount has ended all the same.
-    pub fn unmount(self) -> Result<(), Error> {
+    pub fn unmount(self) -> Result<()> {
         let mount = &*self.mount;
         let Some(rw_mount) = &mount.rw_mount else { return Ok(()) };
         rw_mount.stop_background();
@@ -75,7 +75,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The first failure.
-    pub fn sync(&self) -> Result<(), Error> {
+    pub fn sync(&self) -> Result<()> {
         // A mount for reading has nothing to write.
         Writeback::of(&self.mount).map_or(Ok(()), |back| back.sync_everything())
     }
@@ -90,12 +90,12 @@ impl FileSystem {
     ///
     /// # Errors
     /// A device error.
-    pub fn background_step(&self) -> Result<bool, Error> {
+    pub fn background_step(&self) -> Result<bool> {
         background::step(&self.mount)
     }
 
     /// Begins a mount for writing, and deletes the orphans that the last mount left.
-    pub(super) fn begin_writing(&self) -> Result<(), Error> {
+    pub(super) fn begin_writing(&self) -> Result<()> {
         let mount = &self.mount;
         let Some(rw_mount) = &mount.rw_mount else { return Ok(()) };
         let orphan = |handle: &mut AllocHandle<'_, '_>| orphans::set_present(handle, true);
@@ -127,8 +127,8 @@ impl FileSystem {
         &self,
         parent: &Node,
         name: &OsStr,
-        work: impl Fn(&mut AllocHandle<'_, '_>, &[u8]) -> Result<u32, Error>,
-    ) -> Result<Node, Error> {
+        work: impl Fn(&mut AllocHandle<'_, '_>, &[u8]) -> Result<u32>,
+    ) -> Result<Node> {
         let name = name.as_bytes();
         let names_before = Cell::new(0);
         let node = self.mount.change(|handle| {
@@ -150,8 +150,8 @@ impl FileSystem {
     /// is no longer in use. If it is unused already, the same change deletes it.
     fn take_name(
         &self,
-        work: impl Fn(&mut AllocHandle<'_, '_>, Unused<'_>) -> Result<Option<Unlinked>, Error>,
-    ) -> Result<LostName, Error> {
+        work: impl Fn(&mut AllocHandle<'_, '_>, Unused<'_>) -> Result<Option<Unlinked>>,
+    ) -> Result<LostName> {
         let mount = &self.mount;
         // This is set while a change is under way, because the change may fail.
         let ended: Cell<Option<Arc<Inode>>> = Cell::new(None);
@@ -212,8 +212,8 @@ impl FileSystem {
     fn change_inode(
         &self,
         node: &Node,
-        work: impl Fn(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        work: impl Fn(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<()>,
+    ) -> Result<()> {
         self.mount.change(|handle| {
             let mut inode = handle.load_inode(node.ino())?;
             if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 {
@@ -233,7 +233,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NoSpace`] and the other errors of `open(2)`.
-    pub fn create(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
+    pub fn create(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node> {
         self.make(parent, name, |handle, name| names::create(handle, parent.ino(), name, new))
     }
 
@@ -241,7 +241,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `mkdir(2)`.
-    pub fn mkdir(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node, Error> {
+    pub fn mkdir(&self, parent: &Node, name: &OsStr, new: &NewNode) -> Result<Node> {
         self.make(parent, name, |handle, name| names::mkdir(handle, parent.ino(), name, new))
     }
 
@@ -257,7 +257,7 @@ impl FileSystem {
         new: &NewNode,
         file_type: FileType,
         device: (u32, u32),
-    ) -> Result<Node, Error> {
+    ) -> Result<Node> {
         self.make(parent, name, |handle, name| {
             names::mknod(handle, parent.ino(), name, new, file_type, device)
         })
@@ -273,7 +273,7 @@ impl FileSystem {
         name: &OsStr,
         target: &OsStr,
         new: &NewNode,
-    ) -> Result<Node, Error> {
+    ) -> Result<Node> {
         self.make(parent, name, |handle, name| {
             names::symlink(handle, parent.ino(), name, target.as_bytes(), new)
         })
@@ -283,7 +283,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `link(2)`.
-    pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<(), Error> {
+    pub fn link(&self, node: &Node, parent: &Node, name: &OsStr) -> Result<()> {
         let writable = node.inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         // A deleted inode must not get a name again.
         if writable.is_unlinked() && !writable.is_nameless() {
@@ -306,7 +306,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `unlink(2)`.
-    pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
+    pub fn unlink(&self, parent: &Node, name: &OsStr) -> Result<()> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, unused| {
             names::unlink(handle, parent.ino(), name, unused).map(Some)
@@ -320,7 +320,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `rmdir(2)`.
-    pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<(), Error> {
+    pub fn rmdir(&self, parent: &Node, name: &OsStr) -> Result<()> {
         let name = name.as_bytes();
         let lost = self.take_name(|handle, unused| {
             names::rmdir(handle, parent.ino(), name, unused).map(Some)
@@ -341,7 +341,7 @@ impl FileSystem {
         new_parent: &Node,
         new_name: &OsStr,
         flags: RenameFlags,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let old = Name { parent: old_parent.ino(), name: old_name.as_bytes() };
         let new = Name { parent: new_parent.ino(), name: new_name.as_bytes() };
         let owner = NewNode::default();
@@ -376,7 +376,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `open(2)`.
-    pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node, Error> {
+    pub fn tmpfile(&self, parent: &Node, new: &NewNode) -> Result<Node> {
         let node = self.mount.change(|handle| {
             let ino = names::tmpfile(handle, parent.ino(), new)?;
             self.mount.forget_node(ino);
@@ -400,7 +400,7 @@ impl FileSystem {
         name: &[u8],
         value: &[u8],
         how: SetAttribute,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.change_inode(node, |handle, inode| attributes::set(handle, inode, name, value, how))
     }
 
@@ -408,7 +408,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NoAttribute`] and the other errors of `removexattr(2)`.
-    pub fn remove_attribute(&self, node: &Node, name: &[u8]) -> Result<(), Error> {
+    pub fn remove_attribute(&self, node: &Node, name: &[u8]) -> Result<()> {
         self.change_inode(node, |handle, inode| attributes::remove(handle, inode, name))
     }
 
@@ -416,7 +416,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The first failure.
-    pub fn sync_node(&self, node: &Node) -> Result<(), Error> {
+    pub fn sync_node(&self, node: &Node) -> Result<()> {
         Writeback::of(&self.mount)?.fsync(&node.inode, false)
     }
 
@@ -424,7 +424,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `open(2)`.
-    pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File, Error> {
+    pub fn open_with(&self, path: impl AsRef<Path>, options: &OpenOptions) -> Result<File> {
         if !options.create && !options.create_new {
             return self.open_node_with(&self.resolve(&self.root()?, path, true)?, options);
         }
@@ -462,7 +462,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `open(2)`.
-    pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File, Error> {
+    pub fn open_node_with(&self, node: &Node, options: &OpenOptions) -> Result<File> {
         let options = OpenOptions { write: options.write || options.append, ..*options };
         if options.write || options.truncate {
             self.mount.for_writing()?;

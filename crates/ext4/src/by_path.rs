@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::fs::FileSystem;
 use super::inode::Node;
 use super::inode::setattr::SetMetadata;
@@ -23,7 +23,7 @@ fn new_node(mode: u16) -> NewNode {
 }
 
 /// Treats a name that another thread removed as removed.
-fn gone(removed: Result<(), Error>) -> Result<(), Error> {
+fn gone(removed: Result<()>) -> Result<()> {
     if removed == Err(Error::NotFound) { Ok(()) } else { removed }
 }
 
@@ -60,7 +60,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `mkdir(2)`.
-    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
             return Err(Error::Exists);
         };
@@ -72,7 +72,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `mkdir(2)`.
-    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut at = self.root()?;
         for part in path.as_ref().components() {
             at = match part {
@@ -100,7 +100,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `unlink(2)`.
-    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, false)) => self.unlink(&parent, name),
             (parent, Last::Name(name, true)) => {
@@ -117,7 +117,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `rmdir(2)`.
-    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         match self.place(path.as_ref())? {
             (parent, Last::Name(name, _)) => self.rmdir(&parent, name),
             (_, Last::Root) => Err(Error::Busy),
@@ -132,7 +132,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `rename(2)`.
-    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         let (from, to) = (self.place(from.as_ref())?, self.place(to.as_ref())?);
         let (old_parent, Last::Name(old_name, old_slash)) = from else { return Err(Error::Busy) };
         let (new_parent, Last::Name(new_name, new_slash)) = to else { return Err(Error::Busy) };
@@ -148,11 +148,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `link(2)`.
-    pub fn hard_link(
-        &self,
-        original: impl AsRef<Path>,
-        link: impl AsRef<Path>,
-    ) -> Result<(), Error> {
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let node = self.resolve(&self.root()?, original, false)?;
         let (parent, name) = self.new_place(link.as_ref())?;
         self.link(&node, &parent, name)
@@ -162,7 +158,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `symlink(2)`.
-    pub fn symlink(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn symlink(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let (parent, name) = self.new_place(link.as_ref())?;
         self.symlink_at(&parent, name, original.as_ref().as_os_str(), &new_node(LINK_MODE))
             .map(drop)
@@ -172,7 +168,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `readlink(2)`.
-    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         self.read_link_at(&self.resolve(&self.root()?, path, false)?)
     }
 
@@ -180,7 +176,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `chmod(2)`.
-    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<(), Error> {
+    pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u16) -> Result<()> {
         let node = self.resolve(&self.root()?, path, true)?;
         let set = SetMetadata { mode: Some(mode), ..SetMetadata::default() };
         self.set_metadata(&node, &set).map(drop)
@@ -190,7 +186,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Damage, or a device error.
-    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool, Error> {
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.resolve(&self.root()?, path, true) {
             Ok(_) => Ok(true),
             Err(Error::NotFound) => Ok(false),
@@ -202,7 +198,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `realpath(3)`.
-    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf, Error> {
+    pub fn canonicalize(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         // This fails if any part of the path cannot be followed.
         let mut node = self.resolve(&self.root()?, path.as_ref(), true)?;
         if node.file_type() == FileType::Directory {
@@ -225,7 +221,7 @@ impl FileSystem {
     }
 
     /// The path of directory `node` from the root.
-    fn path_of(&self, mut node: Node) -> Result<PathBuf, Error> {
+    fn path_of(&self, mut node: Node) -> Result<PathBuf> {
         let mut names = Vec::new();
         while node.ino() != ROOT_INO {
             let above = self.lookup(&node, OsStr::new(".."))?;
@@ -246,7 +242,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `unlink(2)` and `rmdir(2)`; part of the content may have been removed.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<(), Error> {
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let (parent, Last::Name(name, _)) = self.place(path.as_ref())? else {
             // `remove_dir` returns the reason.
             return self.remove_dir(path);
@@ -280,17 +276,13 @@ impl FileSystem {
     }
 
     /// Finds the parent directory of `path`, from the root, and its last component.
-    fn place<'p>(&self, path: &'p Path) -> Result<(Node, Last<'p>), Error> {
+    fn place<'p>(&self, path: &'p Path) -> Result<(Node, Last<'p>)> {
         self.place_from(&self.root()?, path)
     }
 
     /// Finds the parent directory of `path` and its last component. A relative path starts at
     /// directory `from`.
-    pub(super) fn place_from<'p>(
-        &self,
-        from: &Node,
-        path: &'p Path,
-    ) -> Result<(Node, Last<'p>), Error> {
+    pub(super) fn place_from<'p>(&self, from: &Node, path: &'p Path) -> Result<(Node, Last<'p>)> {
         match path.as_os_str().len() {
             0 => return Err(Error::NotFound),
             bytes if bytes > PATH_BYTES_MAX => return Err(Error::NameTooLong),
@@ -307,7 +299,7 @@ impl FileSystem {
 
     /// Finds the parent directory and the new name that `path` gives to something that is not a
     /// directory.
-    fn new_place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr), Error> {
+    fn new_place<'p>(&self, path: &'p Path) -> Result<(Node, &'p OsStr)> {
         match self.place(path)? {
             (parent, Last::Name(name, false)) => Ok((parent, name)),
             (parent, Last::Name(name, true)) => {

@@ -1,6 +1,6 @@
 //! Copies inside the file system (`copy_file_range`).
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::file::File;
 
 /// The bytes copied at a time.
@@ -16,13 +16,7 @@ impl File {
     /// # Errors
     /// The errors of `copy_file_range(2)`: [`Error::Invalid`] if both ranges are of one file and
     /// overlap. If a part was copied before a failure, its size is returned instead.
-    pub fn copy_range(
-        &self,
-        offset: u64,
-        to: &Self,
-        to_offset: u64,
-        bytes: u64,
-    ) -> Result<u64, Error> {
+    pub fn copy_range(&self, offset: u64, to: &Self, to_offset: u64, bytes: u64) -> Result<u64> {
         to.check_writable()?;
         if to.options.append {
             return Err(Error::Invalid("a copy to a file that is open for appending"));
@@ -62,7 +56,7 @@ impl File {
         to_offset: u64,
         bytes: u64,
         room: &mut [u8],
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let mut most = room.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
         if to_offset >= to.size() {
             let data = match self.seek_data(offset) {

@@ -183,6 +183,9 @@ impl From<Error> for std::io::Error {
     }
 }
 
+/// The result of an operation on a file.
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
 /// Why a file system could not be mounted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::error::Error;
+use super::error::Result;
 use super::file::File;
 use super::file::SegmentKind;
 
@@ -42,7 +42,7 @@ impl File {
     ///
     /// # Errors
     /// Damage, or a device error.
-    pub fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>, Error> {
+    pub fn extents(&self, range: Range<u64>) -> Result<Vec<Extent>> {
         let mut all: Vec<Extent> = Vec::new();
         for segment in self.segments()? {
             let (place, flags) = match segment.kind {
@@ -66,7 +66,7 @@ impl File {
     }
 
     /// The device offset of a file's inline content, in bytes.
-    fn inode_place(&self) -> Result<u64, Error> {
+    fn inode_place(&self) -> Result<u64> {
         /// The offset of `i_block` in the inode.
         const AT: u64 = 0x28;
         let node = self.node();

@@ -1,7 +1,7 @@
 //! Flags and project of an inode (`FS_IOC_SETFLAGS`, `FS_IOC_FSSETXATTR`; kernel:
 //! `fs/ext4/ioctl.c`).
 
-use super::error::{Error, Unsupported};
+use super::error::{Error, Result, Unsupported};
 use super::file::write::Writeback;
 use super::fs::FileSystem;
 use super::inode::Node;
@@ -67,7 +67,7 @@ impl FileSystem {
     /// [`Error::Unsupported`] for unknown flags, flags that do not apply to this file type, and
     /// flags that require converting the content: extents, journalled data, casefold.
     /// [`Error::NotPermitted`] for any other change of an inode that stays immutable.
-    pub fn set_flags(&self, node: &Node, new: u32) -> Result<Metadata, Error> {
+    pub fn set_flags(&self, node: &Node, new: u32) -> Result<Metadata> {
         let mount = &node.mount;
         mount.for_writing()?;
         if new & !VISIBLE != 0 {
@@ -112,7 +112,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error::Unsupported`] if the file system or the inode has no room for projects; without the
     /// feature, only project 0 can be set. [`Error::NotPermitted`] for an immutable inode.
-    pub fn set_project(&self, node: &Node, project: u32) -> Result<Metadata, Error> {
+    pub fn set_project(&self, node: &Node, project: u32) -> Result<Metadata> {
         let mount = &node.mount;
         mount.for_writing()?;
         if !mount.volume.superblock().features().has_ro_compat(ro_compat::PROJECT) {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::bounded::Bounded;
 use super::cache::{CacheCounters, LEAST_BYTES};
 use super::counters::{Counters, Counts};
-use super::error::{Corruption, Defect, Error, MountError, MountFailure};
+use super::error::{Corruption, Defect, Error, MountError, MountFailure, Result};
 use super::file::File;
 use super::inode::shared::{Inode, nodes_kept};
 use super::inode::{Accesses, Mount, NameKey, Node, WritableMount};
@@ -75,7 +75,7 @@ pub struct ReadDir {
 }
 
 impl Iterator for ReadDir {
-    type Item = Result<Entry, Error>;
+    type Item = Result<Entry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -146,7 +146,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Fails if the block is damaged, or with a device error.
-    pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>, Error> {
+    pub fn multiple_mount_protection(&self) -> Result<Option<Mmp>> {
         mmp::who_has(&self.mount.contexts, &self.mount.volume)
     }
 
@@ -158,7 +158,7 @@ impl FileSystem {
     pub fn check(
         &self,
         watch: &mut dyn FnMut(check::Event<'_>) -> ControlFlow<()>,
-    ) -> Result<check::Summary, Error> {
+    ) -> Result<check::Summary> {
         Ok(check::Checker::new(&self.mount.volume, watch)?.run()?)
     }
 
@@ -341,7 +341,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `open(2)`; a directory can be opened, but not read.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<File, Error> {
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<File> {
         self.open_node(&self.resolve(&self.root()?, path, true)?)
     }
 
@@ -349,7 +349,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `stat(2)`.
-    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+    pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         Ok(self.resolve(&self.root()?, path, true)?.metadata())
     }
 
@@ -357,7 +357,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `lstat(2)`.
-    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata, Error> {
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         Ok(self.resolve(&self.root()?, path, false)?.metadata())
     }
 
@@ -365,7 +365,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `opendir(3)`.
-    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir, Error> {
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         self.entries(&self.resolve(&self.root()?, path, true)?)
     }
 
@@ -373,7 +373,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Damage, or a device error.
-    pub fn root(&self) -> Result<Node, Error> {
+    pub fn root(&self) -> Result<Node> {
         self.linked(ROOT_INO)
     }
 
@@ -383,7 +383,7 @@ impl FileSystem {
     /// # Errors
     /// Fails if the number does not exist, or if the inode cannot be read. On a mount for writing,
     /// returns [`Error::NotFound`] if the inode is free or being deleted.
-    pub fn inode(&self, ino: u32) -> Result<Node, Error> {
+    pub fn inode(&self, ino: u32) -> Result<Node> {
         let node = self.node_of(ino, false)?;
         let Some(writable) = &node.inode.writable else { return Ok(node) };
         let inode = self.mount.consistent(|| self.mount.volume.inode(ino))?;
@@ -401,22 +401,22 @@ impl FileSystem {
 
     /// Returns inode `ino`, whose last name a handle is removing. It is not deleted before the node
     /// is dropped.
-    pub(super) fn losing(&self, ino: u32) -> Result<Node, Error> {
+    pub(super) fn losing(&self, ino: u32) -> Result<Node> {
         self.node_of(ino, false)
     }
 
     /// Returns inode `ino`, to which a name leads.
-    pub(super) fn linked(&self, ino: u32) -> Result<Node, Error> {
+    pub(super) fn linked(&self, ino: u32) -> Result<Node> {
         self.node_of(ino, true)
     }
 
     /// Returns inode `ino`, which `handle` is creating.
-    pub(super) fn made(&self, handle: &Handle<'_>, ino: u32) -> Result<Node, Error> {
+    pub(super) fn made(&self, handle: &Handle<'_>, ino: u32) -> Result<Node> {
         let inode = Inode::made(&self.mount, handle, ino)?;
         Node::new(&self.mount, &inode).ok_or(Error::NotFound)
     }
 
-    fn node_of(&self, ino: u32, linked: bool) -> Result<Node, Error> {
+    fn node_of(&self, ino: u32, linked: bool) -> Result<Node> {
         loop {
             let inode = Inode::load(&self.mount, ino, linked)?;
             if let Some(node) = Node::new(&self.mount, &inode) {
@@ -432,12 +432,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `stat(2)`.
-    pub fn resolve(
-        &self,
-        from: &Node,
-        path: impl AsRef<Path>,
-        follow: bool,
-    ) -> Result<Node, Error> {
+    pub fn resolve(&self, from: &Node, path: impl AsRef<Path>, follow: bool) -> Result<Node> {
         self.walk(from, path.as_ref(), follow)
     }
 
@@ -445,7 +440,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::NotDirectory`], damage, or a device error.
-    pub fn lookup(&self, parent: &Node, name: &OsStr) -> Result<Node, Error> {
+    pub fn lookup(&self, parent: &Node, name: &OsStr) -> Result<Node> {
         let name = name.as_bytes();
         if parent.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
@@ -499,7 +494,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Invalid`] if it is no symbolic link.
-    pub fn read_link_at(&self, node: &Node) -> Result<PathBuf, Error> {
+    pub fn read_link_at(&self, node: &Node) -> Result<PathBuf> {
         if node.file_type() != FileType::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
@@ -513,7 +508,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotDirectory`], damage, or a device error.
-    pub fn entries(&self, node: &Node) -> Result<ReadDir, Error> {
+    pub fn entries(&self, node: &Node) -> Result<ReadDir> {
         let entries = self.entries_unnoted(node)?;
         node.accessed();
         Ok(entries)
@@ -523,7 +518,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NotDirectory`], damage, or a device error.
-    pub fn entries_unnoted(&self, node: &Node) -> Result<ReadDir, Error> {
+    pub fn entries_unnoted(&self, node: &Node) -> Result<ReadDir> {
         if node.file_type() != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -535,7 +530,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::Special`], damage, or a device error.
-    pub fn open_node(&self, node: &Node) -> Result<File, Error> {
+    pub fn open_node(&self, node: &Node) -> Result<File> {
         File::open(node.clone(), OpenOptions { read: true, ..OpenOptions::default() })
     }
 
@@ -544,7 +539,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Damage, or a device error.
-    pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>, Error> {
+    pub fn attributes(&self, node: &Node) -> Result<Vec<Attribute>> {
         let snapshot = node.inode.snapshot(&self.mount.volume)?;
         Ok(self.mount.consistent(|| self.mount.volume.attributes(&snapshot.on_disk))?)
     }
@@ -553,7 +548,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Error::NoAttribute`], damage, or a device error.
-    pub fn attribute(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn attribute(&self, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         let found = self.attributes(node)?.into_iter().find(|(full, _)| full == name);
         found.map(|(_, value)| value).ok_or(Error::NoAttribute)
     }
@@ -562,7 +557,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// Fails if a group descriptor cannot be read.
-    pub fn usage(&self) -> Result<Usage, Error> {
+    pub fn usage(&self) -> Result<Usage> {
         if let Some(rw_mount) = &self.mount.rw_mount {
             return Ok(rw_mount.allocator.usage());
         }

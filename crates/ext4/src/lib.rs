@@ -89,6 +89,7 @@ pub use asynchronous::{AsyncFile, AsyncFileSystem};
 pub use block::{FileChannel, FileDevice, FileDeviceOptions};
 pub use by_inode::{Lookups, NodeId};
 pub use counters::Counters;
+pub(crate) use error::Result;
 pub use error::{Corruption, Defect, Error, MountError, Unsupported};
 pub use fiemap::{Extent, extent_flags};
 pub use file::{File, Segment, SegmentKind};

@@ -11,7 +11,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::error::{Corruption, Defect, Error, MountError};
+use super::error::{Corruption, Defect, Error, MountError, Result};
 use super::io::{DeviceSource, IoContexts};
 use super::journal::{BlockWriter, time_now};
 use super::worker::{Stopping, Worker};
@@ -54,19 +54,19 @@ impl MmpBlock {
     }
 
     /// Reads the block from the device.
-    fn read(&self) -> Result<Vec<u8>, Error> {
+    fn read(&self) -> Result<Vec<u8>> {
         let bytes = self.superblock.block_bytes();
         // A new source has nothing cached.
         let read = self.source.anew().read(self.block * u64::from(bytes), bytes as usize)?;
         Ok(read.to_vec())
     }
 
-    fn parse(&self, block: &[u8]) -> Result<Mmp, Error> {
+    fn parse(&self, block: &[u8]) -> Result<Mmp> {
         Ok(Mmp::parse(&self.superblock, self.block, block)?)
     }
 
     /// Writes the block durably.
-    fn write(&self, writer: &mut BlockWriter, content: &[u8]) -> Result<(), Error> {
+    fn write(&self, writer: &mut BlockWriter, content: &[u8]) -> Result<()> {
         writer.write_durably(&mut *self.contexts.take_leaf()?, self.block, content)
     }
 }
@@ -135,7 +135,7 @@ impl Shared {
     ///
     /// # Errors
     /// [`Error::Taken`] if the device has another host's block; or a device error.
-    fn change_state(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<(), Error> {
+    fn change_state(&self, state: impl FnOnce(MmpState) -> MmpState) -> Result<()> {
         let mut last = self.last_update();
         let LastUpdate { mmp, block, tried, since, writer } = &mut *last;
         let found = self.place.read()?;
@@ -165,7 +165,7 @@ impl Shared {
     }
 
     /// Renews the mark of this host.
-    fn update(&self) -> Result<(), Error> {
+    fn update(&self) -> Result<()> {
         self.change_state(|state| match state {
             MmpState::InUse(sequence) => MmpState::next(sequence),
             other => other,
@@ -312,7 +312,7 @@ impl Protection {
     ///
     /// # Errors
     /// [`Error::Taken`] if it does not.
-    pub(crate) fn usable(&self) -> Result<(), Error> {
+    pub(crate) fn usable(&self) -> Result<()> {
         self.shared.watch().lost.clone().map_or(Ok(()), Err)
     }
 
@@ -320,7 +320,7 @@ impl Protection {
     ///
     /// # Errors
     /// [`Error::Taken`] if another host has it already.
-    pub(crate) fn watch(&self, tell: impl Fn(&Error) + Send + 'static) -> Result<(), Error> {
+    pub(crate) fn watch(&self, tell: impl Fn(&Error) + Send + 'static) -> Result<()> {
         self.shared.watch().tell = Some(Box::new(tell));
         self.usable()
     }
@@ -329,7 +329,7 @@ impl Protection {
     ///
     /// # Errors
     /// [`Error::Taken`] if another host has it; or a device error.
-    pub(crate) fn release(&self) -> Result<(), Error> {
+    pub(crate) fn release(&self) -> Result<()> {
         self.stop();
         self.usable()?;
         self.shared.change_state(|_| MmpState::Clean)
@@ -350,7 +350,7 @@ impl Protection {
 pub(crate) fn who_has(
     contexts: &Arc<IoContexts>,
     volume: &Volume<DeviceSource>,
-) -> Result<Option<Mmp>, Error> {
+) -> Result<Option<Mmp>> {
     let place = MmpBlock::of(contexts, volume.source(), volume.superblock())?;
     place.map(|place| place.parse(&place.read()?)).transpose()
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::file::File;
 use super::fs::FileSystem;
 use super::inode::setattr::SetMetadata;
@@ -28,7 +28,7 @@ const ANEW: OpenOptions = OpenOptions {
 };
 
 /// Writes all of `data` to the empty `file`.
-fn write_all(file: &File, data: &[u8]) -> Result<(), Error> {
+fn write_all(file: &File, data: &[u8]) -> Result<()> {
     let mut done = 0;
     while done < data.len() {
         match file.write_at(&data[done..], done as u64)? {
@@ -44,7 +44,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `open(2)` and `read(2)`; [`Error::Resources`] if it does not fit into memory.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         let file = self.open(path)?;
         let (mut content, mut end) = (Vec::new(), 0);
         loop {
@@ -68,7 +68,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of [`read`](Self::read); [`Error::Invalid`] if it is not UTF-8.
-    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String, Error> {
+    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         String::from_utf8(self.read(path)?)
             .map_err(|_| Error::Invalid("the content of the file is not UTF-8"))
     }
@@ -78,7 +78,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The errors of `open(2)` and `write(2)`; the file may then have a part of the content.
-    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<(), Error> {
+    pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
         write_all(&self.open_with(path, &ANEW)?, content.as_ref())
     }
 
@@ -88,7 +88,7 @@ impl FileSystem {
     /// # Errors
     /// The errors of `open(2)`, `read(2)` and `write(2)`; `to` may then have a part of the content.
     /// [`Error::Invalid`] if both are one file.
-    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64, Error> {
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let from = self.open(from)?;
         let metadata = from.metadata();
         match metadata.file_type {

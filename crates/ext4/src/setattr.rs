@@ -1,6 +1,6 @@
 //! Changes several attributes of an inode together.
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::fs::FileSystem;
 use super::inode::Node;
 use super::inode::attributes::Attributes;
@@ -15,7 +15,7 @@ impl FileSystem {
     /// # Errors
     /// The errors of `truncate(2)`, `chown(2)`, `chmod(2)` and `utimensat(2)`. Nothing has then
     /// changed, unless freeing blocks failed after the size was changed.
-    pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata, Error> {
+    pub fn set_metadata(&self, node: &Node, set: &SetMetadata) -> Result<Metadata> {
         let Node { mount, inode } = node;
         let rw_mount = mount.for_writing()?;
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;

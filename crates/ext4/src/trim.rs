@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::error::{Error, Unsupported};
+use super::error::{Error, Result, Unsupported};
 use super::fs::FileSystem;
 use super::io::{IoContext, write_set};
 use meantime_block::{Request, RequestError, SubmitError};
@@ -25,7 +25,7 @@ impl FileSystem {
     /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] for a range behind the
     /// end, or for a `min_bytes` longer than any run; damage, or a device error: some blocks may
     /// then have been trimmed.
-    pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64, Error> {
+    pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64> {
         let mount = &*self.mount;
         mount.for_writing()?;
         let superblock = mount.volume.superblock();
@@ -64,7 +64,7 @@ impl FileSystem {
         start: u64,
         blocks: Range<u64>,
         least: u32,
-    ) -> Result<(u64, u64), Error> {
+    ) -> Result<(u64, u64)> {
         let mount = &*self.mount;
         let most = STEP_BYTES >> mount.block_shift;
         mount.change(|handle| {
@@ -102,7 +102,7 @@ impl FileSystem {
 }
 
 /// Asks the device to discard the blocks `runs`, of `1 << shift` bytes.
-fn discard(io: &mut IoContext, runs: &[Range<u64>], shift: u32) -> Result<(), Error> {
+fn discard(io: &mut IoContext, runs: &[Range<u64>], shift: u32) -> Result<()> {
     io.may_write()?;
     let per_block = (1 << shift) / u64::from(io.block_bytes);
     for run in runs {

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::error::Error;
+use super::error::{Error, Result};
 use super::fs::FileSystem;
 use super::inode::Node;
 use meantime_ext4_format::FileType;
@@ -20,7 +20,7 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    fn node(&self, ino: u32) -> Result<Node, Error> {
+    fn node(&self, ino: u32) -> Result<Node> {
         let passed = self.passed.borrow().iter().find(|node| node.ino() == ino).cloned();
         passed.map_or_else(|| self.fs.linked(ino), Ok)
     }
@@ -33,18 +33,18 @@ impl Names for Way<'_> {
         ROOT_INO
     }
 
-    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType), Error> {
+    fn child(&self, dir: u32, name: &[u8]) -> Result<(u32, FileType)> {
         let node = self.fs.lookup(&self.node(dir)?, OsStr::from_bytes(name))?;
         let found = (node.ino(), node.file_type());
         self.passed.borrow_mut().push(node);
         Ok(found)
     }
 
-    fn is_directory(&self, ino: u32) -> Result<bool, Error> {
+    fn is_directory(&self, ino: u32) -> Result<bool> {
         Ok(self.node(ino)?.file_type() == FileType::Directory)
     }
 
-    fn link_text(&self, ino: u32) -> Result<Vec<u8>, Error> {
+    fn link_text(&self, ino: u32) -> Result<Vec<u8>> {
         let link = self.node(ino)?;
         let mount = &self.fs.mount;
         let snapshot = link.inode.snapshot(&mount.volume)?;
@@ -53,7 +53,7 @@ impl Names for Way<'_> {
 }
 
 impl FileSystem {
-    pub(super) fn walk(&self, from: &Node, path: &Path, follow: bool) -> Result<Node, Error> {
+    pub(super) fn walk(&self, from: &Node, path: &Path, follow: bool) -> Result<Node> {
         // An open directory stays usable even if it has no name.
         let way = Way { fs: self, passed: RefCell::new(vec![from.clone()]) };
         way.node(resolve(&way, from.ino(), path.as_os_str().as_bytes(), follow)?)

@@ -8,7 +8,7 @@ use super::search::Search;
 use super::{Allocator, Want};
 use crate::journal::Handle;
 use crate::space::{Promised, Who};
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Error, Result};
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
@@ -22,7 +22,7 @@ impl Allocator {
     /// [`Error::NoSpace`] if no block is free, if the caller may not use the free ones, or if all
     /// of them wait for a [commit](Self::would_commit_help). Damage in a group's descriptor or
     /// bitmap, or a device error.
-    pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>, Error> {
+    pub fn blocks(&self, handle: &mut Handle<'_>, want: Want<'_>) -> Result<Range<u64>> {
         if want.metadata {
             handle.fast_ineligible();
         }
@@ -68,7 +68,7 @@ impl Allocator {
         handle: &Handle<'_>,
         want: &Want<'_>,
         blocks: u32,
-    ) -> Result<(u32, Group, Range<u32>), Error> {
+    ) -> Result<(u32, Group, Range<u32>)> {
         let superblock = self.superblock();
         let goal = want.goal.filter(|goal| superblock.holds(*goal, 1));
         let exact = goal.is_some();
@@ -105,7 +105,7 @@ impl Allocator {
         number: u32,
         group: &Group,
         bits: Range<u32>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let start = self.superblock().group_start(number);
         let blocks = start + u64::from(bits.start)..start + u64::from(bits.end);
         if let Some(own) = self.zones.within(blocks).next() {
@@ -122,7 +122,7 @@ impl Allocator {
     /// [`Defect::BlockPointer`] if a block is beyond the end; [`Defect::BlockShared`] if one
     /// belongs to the file system itself, or is in use. [`Error::NoSpace`] if the free blocks are
     /// promised to others. Damage in a group's descriptor or bitmap, or a device error.
-    pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
+    pub fn take_exactly(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<()> {
         handle.fast_ineligible();
         self.by_groups(blocks, |number, bits, blocks| {
             let group = handle.group(number)?;
@@ -149,7 +149,7 @@ impl Allocator {
     /// [`Defect::BlockPointer`] if a block is beyond the end; [`Defect::BlockShared`] if one
     /// belongs to the file system itself; [`Defect::BlockUnmarked`] if one is already free. Damage
     /// in a group's descriptor or bitmap, or a device error.
-    pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<(), Error> {
+    pub fn free_blocks(&self, handle: &mut Handle<'_>, blocks: Range<u64>) -> Result<()> {
         self.by_groups(blocks, |number, bits, blocks| {
             let group = handle.group(number)?;
             let free = bitmap::first_free(&self.block_bits(handle, number, &group)?, bits.clone());
@@ -172,8 +172,8 @@ impl Allocator {
     fn by_groups(
         &self,
         blocks: Range<u64>,
-        mut change: impl FnMut(u32, Range<u32>, Range<u64>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+        mut change: impl FnMut(u32, Range<u32>, Range<u64>) -> Result<()>,
+    ) -> Result<()> {
         let superblock = self.superblock();
         if blocks.is_empty() {
             return Ok(());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::Allocator;
 use super::zones::blocks_in;
 use crate::journal::Handle;
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Error, Result};
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::{GroupEdit, bitmap};
 
@@ -54,7 +54,7 @@ impl Allocator {
         count: u32,
         checksum: u32,
         group: &Group,
-    ) -> Result<Arc<[u8]>, Error> {
+    ) -> Result<Arc<[u8]>> {
         let bits = handle.block(block)?;
         // The handle's own copy was verified before it was changed, and has had its checksum since.
         if handle.changes().blocks.contains_key(&block) || self.known().has(block, &bits) {
@@ -72,7 +72,7 @@ impl Allocator {
         handle: &Handle<'_>,
         number: u32,
         group: &Group,
-    ) -> Result<Arc<[u8]>, Error> {
+    ) -> Result<Arc<[u8]>> {
         let superblock = self.superblock();
         let bits = if group.block_uninit {
             self.zones.initial_bitmap(superblock, number).into()
@@ -92,11 +92,7 @@ impl Allocator {
 
     /// Returns the descriptor and the block bitmap of group `number`, or `None` if no block is
     /// free.
-    pub(super) fn free_bits(
-        &self,
-        handle: &Handle<'_>,
-        number: u32,
-    ) -> Result<Option<FreeBits>, Error> {
+    pub(super) fn free_bits(&self, handle: &Handle<'_>, number: u32) -> Result<Option<FreeBits>> {
         if self.hints()[number as usize].free_blocks == 0 {
             return Ok(None);
         }
@@ -113,7 +109,7 @@ impl Allocator {
         handle: &mut Handle<'_>,
         number: u32,
         change: impl FnOnce(&mut GroupEdit<'_>),
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (block, at) = self.volume.descriptor_place(number);
         let bytes = self.superblock().descriptor_bytes();
         let bytes = handle.edit(block)?.get_mut(at..at + bytes);
@@ -133,7 +129,7 @@ impl Allocator {
         group: &Group,
         marked: Range<u32>,
         used: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let superblock = self.superblock();
         let count = marked.end - marked.start;
         let free = if used {
@@ -197,7 +193,7 @@ impl Allocator {
         handle: &Handle<'_>,
         number: u32,
         group: &Group,
-    ) -> Result<Option<Arc<[u8]>>, Error> {
+    ) -> Result<Option<Arc<[u8]>>> {
         let bits = if group.inode_uninit {
             None
         } else {
@@ -231,7 +227,7 @@ impl Allocator {
         index: u32,
         used: bool,
         directory: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let superblock = self.superblock();
         let per_group = superblock.inodes_per_group();
         let step = |count: u32, up: bool, most: u32| {

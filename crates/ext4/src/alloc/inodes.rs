@@ -2,7 +2,7 @@
 
 use super::Allocator;
 use crate::journal::Handle;
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Error, Result};
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
@@ -14,12 +14,7 @@ impl Allocator {
     /// # Errors
     /// [`Error::NoSpace`] if no inode is free. Damage in a group's descriptor or bitmap, or a
     /// device error.
-    pub fn inode(
-        &self,
-        handle: &mut Handle<'_>,
-        parent: u32,
-        directory: bool,
-    ) -> Result<u32, Error> {
+    pub fn inode(&self, handle: &mut Handle<'_>, parent: u32, directory: bool) -> Result<u32> {
         let per_group = self.superblock().inodes_per_group();
         for number in self.groups_for_inode(parent, directory) {
             if let Some(index) = self.take_inode_in(handle, number, directory)? {
@@ -35,7 +30,7 @@ impl Allocator {
         handle: &mut Handle<'_>,
         number: u32,
         directory: bool,
-    ) -> Result<Option<u32>, Error> {
+    ) -> Result<Option<u32>> {
         let superblock = self.superblock();
         let per_group = superblock.inodes_per_group();
         let group = handle.group(number)?;
@@ -59,7 +54,7 @@ impl Allocator {
     }
 
     /// Returns group and index of inode `ino`, which must not be the file system's own.
-    fn inode_index(&self, ino: u32) -> Result<(u32, u32), Error> {
+    fn inode_index(&self, ino: u32) -> Result<(u32, u32)> {
         let superblock = self.superblock();
         if ino < superblock.first_ino() || ino > superblock.inodes() || superblock.is_reserved(ino)
         {
@@ -74,7 +69,7 @@ impl Allocator {
     /// # Errors
     /// [`Defect::InodeNumber`] if the number is reserved for the file system, or too large. Damage
     /// in a group's descriptor or bitmap, or a device error.
-    pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
+    pub fn is_inode_taken(&self, handle: &Handle<'_>, ino: u32) -> Result<bool> {
         let (number, index) = self.inode_index(ino)?;
         let group = handle.group(number)?;
         let bits = self.inode_bits(handle, number, &group)?;
@@ -88,12 +83,7 @@ impl Allocator {
     /// [`Defect::InodeNumber`] if the number is reserved for the file system, or too large.
     /// [`Defect::InodeUnmarked`] if it is in use. Damage in a group's descriptor or bitmap, or a
     /// device error.
-    pub fn take_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        ino: u32,
-        directory: bool,
-    ) -> Result<(), Error> {
+    pub fn take_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<()> {
         if self.is_inode_taken(handle, ino)? {
             return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());
         }
@@ -106,7 +96,7 @@ impl Allocator {
     /// Clears the slots of the inode table that were never used, up to slot `index`, which is about
     /// to be used. They count as inodes from then on, and their contents are unknown: mke2fs writes
     /// only the part of a table that is in use.
-    fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<(), Error> {
+    fn clear_slots(&self, handle: &mut Handle<'_>, group: &Group, index: u32) -> Result<()> {
         let superblock = self.superblock();
         let per_block = superblock.block_bytes() / superblock.inode_bytes();
         let known = superblock.inodes_per_group().saturating_sub(group.unused_inodes);
@@ -131,12 +121,7 @@ impl Allocator {
     /// [`Defect::InodeNumber`] if the number is reserved for the file system, or too large.
     /// [`Defect::InodeUnmarked`] if it is already free. Damage in a group's descriptor or bitmap,
     /// or a device error.
-    pub fn free_inode(
-        &self,
-        handle: &mut Handle<'_>,
-        ino: u32,
-        directory: bool,
-    ) -> Result<(), Error> {
+    pub fn free_inode(&self, handle: &mut Handle<'_>, ino: u32, directory: bool) -> Result<()> {
         handle.fast_ineligible();
         if !self.is_inode_taken(handle, ino)? {
             return Err(Corruption::new(Defect::InodeUnmarked).in_inode(ino).into());

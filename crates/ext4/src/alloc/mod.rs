@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use super::journal::{Changes, Handle};
-use super::{Error, Unsupported, Usage};
+use super::{Result, Unsupported, Usage};
 use meantime_ext4_format::checksum::Patch;
 use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::{Source, Superblock, Volume};
@@ -133,9 +133,9 @@ impl Allocator {
     /// Returns the allocator of `volume`, after reading all its descriptors.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for `bigalloc`. Damage in a group descriptor or the journal's inode,
-    /// or a device error.
-    pub fn new<S: Source>(volume: &Volume<S>) -> Result<Self, Error> {
+    /// [`Unsupported`](crate::Error::Unsupported) for `bigalloc`. Damage in a group descriptor or
+    /// the journal's inode, or a device error.
+    pub fn new<S: Source>(volume: &Volume<S>) -> Result<Self> {
         let superblock = volume.superblock();
         if superblock.features().has_ro_compat(ro_compat::BIGALLOC) {
             let what = "feature bigalloc".into();
@@ -217,8 +217,8 @@ impl Allocator {
     /// come from a reserve that the file system keeps for that.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] if the caller may not have that many blocks.
-    pub fn reserve(&self, blocks: u64) -> Result<Reservation, Error> {
+    /// [`NoSpace`](crate::Error::NoSpace) if the caller may not have that many blocks.
+    pub fn reserve(&self, blocks: u64) -> Result<Reservation> {
         self.pool.reserve(blocks)
     }
 
@@ -268,8 +268,8 @@ impl Allocator {
         self.pool.add(blocks, inodes, directories, changes.space.finish());
     }
 
-    /// Returns whether, after [`Error::NoSpace`], the next commit frees blocks, so that a retry is
-    /// worthwhile.
+    /// Returns whether, after [`NoSpace`](crate::Error::NoSpace), the next commit frees blocks, so
+    /// that a retry is worthwhile.
     pub fn would_commit_help(&self) -> bool {
         self.starved.load(Ordering::Relaxed)
     }
@@ -278,7 +278,7 @@ impl Allocator {
     ///
     /// # Errors
     /// Damage in the superblock, or a device error.
-    pub fn write_superblock_counts(&self, handle: &mut Handle<'_>) -> Result<(), Error> {
+    pub fn write_superblock_counts(&self, handle: &mut Handle<'_>) -> Result<()> {
         let totals = self.pool.totals();
         let mut free = (totals.free as i64, totals.free_inodes as i64);
         for (_, change) in handle.changes().space.groups() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Allocator;
 use super::zones::blocks_in;
-use crate::Error;
+use crate::Result;
 use crate::journal::Handle;
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
@@ -47,11 +47,7 @@ struct Looked {
 
 impl Search<'_, '_> {
     /// Finds between one and all blocks from `goal` on. Returns the group, and bits of its bitmap.
-    pub(super) fn run(
-        &mut self,
-        goal: u64,
-        exact: bool,
-    ) -> Result<Option<(u32, Range<u32>)>, Error> {
+    pub(super) fn run(&mut self, goal: u64, exact: bool) -> Result<Option<(u32, Range<u32>)>> {
         let superblock = self.allocator.superblock();
         let first = superblock.group_of(goal);
         let from = (goal - superblock.group_start(first)) as u32;
@@ -66,7 +62,7 @@ impl Search<'_, '_> {
     }
 
     /// Returns the bitmap of group `number`; `None`: it has no free blocks.
-    fn free_bits(&mut self, number: u32) -> Result<Option<Arc<[u8]>>, Error> {
+    fn free_bits(&mut self, number: u32) -> Result<Option<Arc<[u8]>>> {
         let Some((group, bits)) = self.allocator.free_bits(self.handle, number)? else {
             return Ok(None);
         };
@@ -105,7 +101,7 @@ impl Search<'_, '_> {
     }
 
     /// Finds blocks from bit `from` of group `number` on, if that bit is free.
-    fn at(&mut self, number: u32, from: u32) -> Result<Option<Range<u32>>, Error> {
+    fn at(&mut self, number: u32, from: u32) -> Result<Option<Range<u32>>> {
         let Some(bits) = self.free_bits(number)? else { return Ok(None) };
         let most =
             from.saturating_add(self.blocks).min(blocks_in(self.allocator.superblock(), number));
@@ -177,7 +173,7 @@ impl Search<'_, '_> {
     }
 
     /// Finds a run with room for all blocks; after some groups, the longest run that was seen.
-    fn long(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
+    fn long(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>> {
         let mut longest: Option<(u32, Range<u32>)> = None;
         let mut looked_at = 0;
         for (number, begin) in self.order(first, from) {
@@ -206,7 +202,7 @@ impl Search<'_, '_> {
     }
 
     /// Finds any blocks: the longest run of the first group that has some.
-    fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>, Error> {
+    fn any(&mut self, first: u32, from: u32) -> Result<Option<(u32, Range<u32>)>> {
         for (number, begin) in self.order(first, from) {
             let Some(bits) = self.free_bits(number)? else { continue };
             let looked = self.search_around(&bits, number, begin);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Allocator;
 use super::zones::blocks_in;
 use crate::journal::{Handle, first_not_reusable};
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Result};
 use meantime_ext4_format::edit::bitmap;
 
 impl Allocator {
@@ -21,7 +21,7 @@ impl Allocator {
         number: u32,
         bits: Range<u32>,
         least: u32,
-    ) -> Result<Option<Range<u64>>, Error> {
+    ) -> Result<Option<Range<u64>>> {
         let Some((_, bitmap)) = self.free_bits(handle, number)? else { return Ok(None) };
         let start = self.superblock().group_start(number);
         let end = bits.end.min(blocks_in(self.superblock(), number));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::Error;
+use crate::Result;
 use meantime_ext4_format::edit::bitmap;
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::{Source, Superblock, Volume};
@@ -25,7 +25,7 @@ fn head_blocks(superblock: &Superblock, number: u32) -> u64 {
 
 impl Zones {
     /// Returns the zones of `volume`.
-    pub(super) fn of<S: Source>(volume: &Volume<S>) -> Result<Self, Error> {
+    pub(super) fn of<S: Source>(volume: &Volume<S>) -> Result<Self> {
         let superblock = volume.superblock();
         let table = superblock.inode_table_blocks();
         let mut ranges: Vec<Range<u64>> = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use crate::cache::PAGE;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::read::ahead::Ahead;
 use crate::inode::Node;
 use crate::inode::extents::Extents;
@@ -55,7 +55,7 @@ impl std::fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn open(node: Node, options: OpenOptions) -> Result<Self, Error> {
+    pub(crate) fn open(node: Node, options: OpenOptions) -> Result<Self> {
         let file_type = node.file_type();
         let is_inline = node.inode.last_snapshot().metadata.flags & flags::INLINE_DATA != 0;
         let kind = match file_type {
@@ -133,7 +133,7 @@ impl File {
     /// # Errors
     /// The errors of `pread(2)`. If a part was read before the failure, its length is returned
     /// instead.
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize, Error> {
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read_at_with(buf, offset, &ReadOptions::default())
     }
 
@@ -148,7 +148,7 @@ impl File {
         buf: &mut [u8],
         offset: u64,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset, options)
     }
 
@@ -163,7 +163,7 @@ impl File {
         buf: &mut [u8],
         offset: u64,
         options: &ReadOptions,
-    ) -> Result<(usize, bool), Error> {
+    ) -> Result<(usize, bool)> {
         let mut bufs = [IoSliceMut::new(buf)];
         let mut target = Target::new(&mut bufs);
         self.read_to(&mut target, offset, options).map(|read| (read, !target.is_from_device))
@@ -178,7 +178,7 @@ impl File {
         bufs: &mut [IoSliceMut<'_>],
         offset: u64,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         self.read_to(&mut Target::new(bufs), offset, options)
     }
 
@@ -188,7 +188,7 @@ impl File {
         target: &mut Target<'_, '_>,
         offset: u64,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         if !self.may_be_read() {
             return Err(Error::Invalid("the file is not open for reading"));
         }
@@ -214,12 +214,7 @@ impl File {
     }
 
     #[cold]
-    fn read_inline(
-        &self,
-        target: &mut Target<'_, '_>,
-        offset: u64,
-        len: usize,
-    ) -> Result<usize, Error> {
+    fn read_inline(&self, target: &mut Target<'_, '_>, offset: u64, len: usize) -> Result<usize> {
         let Node { mount, inode } = &self.node;
         let snapshot = inode.snapshot(&mount.volume)?;
         let data =
@@ -237,7 +232,7 @@ impl File {
     ///
     /// # Errors
     /// The device fails when the reads for [`Advice::WillNeed`] are started.
-    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<(), Error> {
+    pub fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> Result<()> {
         if self.kind != Kind::Blocks {
             return Ok(());
         }

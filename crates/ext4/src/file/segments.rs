@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::units::Units;
@@ -122,7 +122,7 @@ impl File {
         std::iter::successors(pages.newer(0, &units), next).collect()
     }
 
-    fn all_extents(&self) -> Result<Arc<Extents>, Error> {
+    fn all_extents(&self) -> Result<Arc<Extents>> {
         let (mount, inode) = (&self.node().mount, &self.node().inode);
         let extents = match &self.extents {
             Some(extents) => Arc::clone(extents),
@@ -143,7 +143,7 @@ impl File {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    pub fn segments(&self) -> Result<Vec<Segment>, Error> {
+    pub fn segments(&self) -> Result<Vec<Segment>> {
         if self.is_inline() {
             return Ok(vec![Segment { offset: 0, bytes: self.size(), kind: SegmentKind::Inline }]);
         }
@@ -190,7 +190,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NotFound`] (ENXIO for `lseek`) if there is none.
-    pub fn seek_data(&self, offset: u64) -> Result<u64, Error> {
+    pub fn seek_data(&self, offset: u64) -> Result<u64> {
         if self.begin_seek(offset)? {
             return Ok(offset);
         }
@@ -216,7 +216,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::NotFound`] (ENXIO for `lseek`) if `offset` is beyond the end.
-    pub fn seek_hole(&self, offset: u64) -> Result<u64, Error> {
+    pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         if self.begin_seek(offset)? {
             return Ok(self.size());
         }
@@ -235,7 +235,7 @@ impl File {
     }
 
     /// Checks `offset`. Returns whether the content is inline, so that all of it is data.
-    fn begin_seek(&self, offset: u64) -> Result<bool, Error> {
+    fn begin_seek(&self, offset: u64) -> Result<bool> {
         if !self.is_inline() && !self.is_in_blocks() {
             return Err(Error::IsDirectory);
         }

@@ -6,7 +6,7 @@ use super::times::Times;
 use super::writable::Writable;
 use super::writable_mount::WritableMount;
 use crate::alloc::AllocHandle;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use meantime_ext4_format::FileType;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::inode::flags;
@@ -24,7 +24,7 @@ impl Attributes<'_> {
     ///
     /// # Errors
     /// [`Error::NotPermitted`] if flags of the inode forbid it. Those of the change.
-    pub(crate) fn set(&self, set: &SetMetadata) -> Result<(), Error> {
+    pub(crate) fn set(&self, set: &SetMetadata) -> Result<()> {
         let times = self.rw_mount.change(|handle| {
             let flags = handle.load_inode(self.inode.ino)?.flags();
             if flags & flags::IMMUTABLE != 0 || flags & flags::APPEND != 0 && !set.only_touches() {
@@ -43,7 +43,7 @@ impl Attributes<'_> {
         &self,
         handle: &mut AllocHandle<'_, '_>,
         set: &SetMetadata,
-    ) -> Result<Times, Error> {
+    ) -> Result<Times> {
         let mut edit = handle.load_inode(self.inode.ino)?;
         let times = self.writable.pages().times;
         times.put(&mut edit);
@@ -58,7 +58,7 @@ impl Attributes<'_> {
 
     /// Stores the times that are only in memory, if the content was changed. Returns the inode's
     /// version before the change, and the inode after it.
-    pub(crate) fn store_times(&self) -> Result<Option<(u64, InodeEdit)>, Error> {
+    pub(crate) fn store_times(&self) -> Result<Option<(u64, InodeEdit)>> {
         if self.writable.pages().times.modified.is_none() {
             Ok(None)
         } else {
@@ -68,7 +68,7 @@ impl Attributes<'_> {
 
     /// Stores the times that are only in memory, also if the content was only read. Returns the
     /// inode's version before the change, and the inode after it.
-    pub(crate) fn store_all_times(&self) -> Result<Option<(u64, InodeEdit)>, Error> {
+    pub(crate) fn store_all_times(&self) -> Result<Option<(u64, InodeEdit)>> {
         let Self { rw_mount, inode, writable } = self;
         let mut times = writable.pages().times;
         if times.is_empty() {

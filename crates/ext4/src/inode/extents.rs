@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::Error;
+use crate::error::Result;
 use crate::io::DeviceSource;
 use crate::io::target::{Piece, Place};
 use meantime_ext4_format::{Inode as DiskInode, RunState, Source, Volume};
@@ -45,7 +45,7 @@ impl Extents {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    pub(crate) fn load(volume: &Volume<impl Source>, inode: &DiskInode) -> Result<Self, Error> {
+    pub(crate) fn load(volume: &Volume<impl Source>, inode: &DiskInode) -> Result<Self> {
         let map = volume.extent_map(inode)?;
         let extents = map.extents().iter().map(|extent| Extent {
             first: extent.logical,
@@ -63,7 +63,7 @@ impl Extents {
         volume: &Volume<DeviceSource>,
         inode: &DiskInode,
         blocks: Range<u64>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let mut extents = Vec::new();
         let mut at = blocks.start;
         while at < blocks.end {

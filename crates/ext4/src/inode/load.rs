@@ -8,7 +8,7 @@ use super::mount::Mount;
 use super::registry::Entered;
 use super::shared::{Inode, Snapshot, no_extents};
 use super::writable::Writable;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::io::DeviceSource;
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
@@ -30,7 +30,7 @@ impl Source for Nothing {
 }
 
 impl Snapshot {
-    fn read(volume: &Volume<DeviceSource>, ino: u32, linked: bool) -> Result<Self, Error> {
+    fn read(volume: &Volume<DeviceSource>, ino: u32, linked: bool) -> Result<Self> {
         let read = || if linked { volume.linked_inode(ino) } else { volume.inode(ino) };
         let on_disk = volume.source().newer_blocks().consistent(read)?;
         let metadata = volume.metadata(&on_disk);
@@ -43,7 +43,7 @@ impl Snapshot {
         &self,
         volume: &Volume<DeviceSource>,
         keep: bool,
-    ) -> Result<Arc<Extents>, Error> {
+    ) -> Result<Arc<Extents>> {
         if let Some(extents) = self.extents.get() {
             return Ok(Arc::clone(extents));
         }
@@ -68,7 +68,7 @@ impl Inode {
     ///
     /// # Errors
     /// [`Error::NotFound`] if it is being deleted. Damage, or a failed read of the device.
-    pub(crate) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>, Error> {
+    pub(crate) fn load(mount: &Mount, ino: u32, linked: bool) -> Result<Arc<Self>> {
         if let Some(inode) = mount.nodes.get(&ino) {
             return Ok(inode);
         }
@@ -111,7 +111,7 @@ impl Inode {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>, Error> {
+    pub(crate) fn made(mount: &Mount, handle: &Handle<'_>, ino: u32) -> Result<Arc<Self>> {
         let rw_mount = mount.for_writing()?;
         let volume = handle.volume();
         let on_disk = volume.inode(ino)?;
@@ -152,7 +152,7 @@ impl Inode {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    pub(crate) fn snapshot(&self, volume: &Volume<DeviceSource>) -> Result<Arc<Snapshot>, Error> {
+    pub(crate) fn snapshot(&self, volume: &Volume<DeviceSource>) -> Result<Arc<Snapshot>> {
         if self.is_current() {
             return Ok(self.last_snapshot());
         }
@@ -180,7 +180,7 @@ impl Inode {
         &self,
         volume: &Volume<DeviceSource>,
         mut read: impl FnMut(&DiskInode) -> Result<T, E>,
-    ) -> Result<T, Error> {
+    ) -> Result<T> {
         for _ in 0..CONSISTENT_TRIES {
             let version = self.version();
             let snapshot = self.snapshot(volume)?;
@@ -217,7 +217,7 @@ impl Inode {
     }
 
     /// Returns the extents of the file.
-    pub(crate) fn extents(&self, volume: &Volume<DeviceSource>) -> Result<Arc<Extents>, Error> {
+    pub(crate) fn extents(&self, volume: &Volume<DeviceSource>) -> Result<Arc<Extents>> {
         self.snapshot(volume)?.extents(volume, self.writable.is_some())
     }
 }

@@ -10,7 +10,7 @@ use super::writable_mount::WritableMount;
 use crate::alloc::AllocHandle;
 use crate::bounded::Bounded;
 use crate::counters::Counts;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::io::{DeviceSource, IoContexts};
 use crate::options::MountOptions;
 use meantime_ext4_format::dirent::NAME_BYTES_MAX;
@@ -80,7 +80,7 @@ impl Mount {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]: mounted for reading, or the mount has ended. The journal's failure.
-    pub(crate) fn for_writing(&self) -> Result<&WritableMount, Error> {
+    pub(crate) fn for_writing(&self) -> Result<&WritableMount> {
         let rw_mount = self.rw_mount.as_ref().ok_or(Error::ReadOnly)?;
         rw_mount.usable()?;
         Ok(rw_mount)
@@ -103,8 +103,8 @@ impl Mount {
     /// Those of `work`, and of the journal. [`Error::ReadOnly`]: mounted for reading.
     pub(crate) fn change<T>(
         &self,
-        work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T>,
+    ) -> Result<T> {
         self.rw_mount.as_ref().ok_or(Error::ReadOnly)?.change(work)
     }
 

@@ -5,7 +5,7 @@
 //! then.
 
 use crate::alloc::AllocHandle;
-use crate::error::Error;
+use crate::error::Result;
 use crate::ops::metadata;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::{FileType, Timestamp};
@@ -57,7 +57,7 @@ impl SetMetadata {
         &self,
         handle: &mut AllocHandle<'_, '_>,
         inode: &mut InodeEdit,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let now = handle.now();
         if self.uid.is_some() || self.gid.is_some() {
             metadata::set_owner(handle, inode, self.uid, self.gid)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::times::Times;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::journal::Sequence;
 use crate::space::Reservation;
 use meantime_process::lock::{
@@ -281,7 +281,7 @@ impl Writable {
     }
 
     /// Returns the last failure, if there was one since `seen`, and updates `seen`.
-    pub(crate) fn failed_since(&self, seen: &AtomicU64) -> Result<(), Error> {
+    pub(crate) fn failed_since(&self, seen: &AtomicU64) -> Result<()> {
         let failures = lock(&self.failures);
         if seen.swap(failures.count, Ordering::Relaxed) == failures.count {
             return Ok(());

@@ -12,7 +12,7 @@ use super::shared::{Inode, NODES_KEPT};
 use super::writable::Stamp;
 use crate::alloc::{AllocHandle, Allocator};
 use crate::cache::PAGE_BYTES;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::io::{DeviceSource, IoContexts};
 use crate::journal::{Changes, Journal, JournalThread, Observe, OrderedToken, Sequence};
 use crate::mmp::Protection;
@@ -125,7 +125,7 @@ impl WritableMount {
         volume: &Volume<DeviceSource>,
         options: &MountOptions,
         protection: Option<Arc<Protection>>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         let MountOptions { cache_bytes, dirty_bytes, .. } = *options;
         // This is at most half of the cache, because dirty pages cannot be evicted.
         let dirty_bytes =
@@ -182,7 +182,7 @@ impl WritableMount {
     /// # Errors
     /// [`Error::ReadOnly`] after the end of the mount, and [`Error::Aborted`] after the journal has
     /// failed.
-    pub(crate) fn usable(&self) -> Result<(), Error> {
+    pub(crate) fn usable(&self) -> Result<()> {
         if self.ended.load(Ordering::Acquire) {
             return Err(Error::ReadOnly);
         }
@@ -195,8 +195,8 @@ impl WritableMount {
     /// Those of `work`, and of the journal.
     pub(crate) fn change<T>(
         &self,
-        mut work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        mut work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T>,
+    ) -> Result<T> {
         self.with_room(|| {
             let (result, _) = self
                 .journal
@@ -212,8 +212,8 @@ impl WritableMount {
     /// Those of `work`, and of the journal.
     pub(crate) fn change_with_data<T>(
         &self,
-        mut work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T, Error>,
-    ) -> Result<(T, OrderedToken), Error> {
+        mut work: impl FnMut(&mut AllocHandle<'_, '_>) -> Result<T>,
+    ) -> Result<(T, OrderedToken)> {
         self.with_room(|| {
             let changed = self
                 .journal
@@ -225,7 +225,7 @@ impl WritableMount {
 
     /// Calls `change`. If there is no space, but recently freed blocks become free with a commit,
     /// commits and calls it again.
-    fn with_room<T>(&self, mut change: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    fn with_room<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
         self.usable()?;
         match change() {
             Err(Error::NoSpace) if self.allocator.would_commit_help() => {
@@ -241,7 +241,7 @@ impl WritableMount {
     ///
     /// # Errors
     /// Those of the journal.
-    pub(crate) fn commit_whole(&self, sequence: Sequence) -> Result<(), Error> {
+    pub(crate) fn commit_whole(&self, sequence: Sequence) -> Result<()> {
         self.journal.commit_whole(sequence, &mut *self.contexts.take()?)
     }
 
@@ -249,7 +249,7 @@ impl WritableMount {
     ///
     /// # Errors
     /// Those of the journal.
-    pub(crate) fn commit(&self, sequence: Sequence) -> Result<(), Error> {
+    pub(crate) fn commit(&self, sequence: Sequence) -> Result<()> {
         self.journal.commit(sequence, &mut *self.contexts.take()?)
     }
 

@@ -1,7 +1,7 @@
 //! Buffers of requests past the cache, and of writeback.
 
 use crate::cache::PAGE_BYTES;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use meantime_block::{BlockChannel, Channel};
 use meantime_hw::DmaBuf;
 
@@ -26,7 +26,7 @@ pub(super) struct Buffers {
 impl Buffers {
     /// Returns a buffer for a request of `channel` past the cache; `None`: all are in use, and a
     /// request has to complete first.
-    pub(super) fn take(&mut self, channel: &Channel) -> Result<Option<DmaBuf>, Error> {
+    pub(super) fn take(&mut self, channel: &Channel) -> Result<Option<DmaBuf>> {
         if let Some(buf) = self.warm.take().or_else(|| self.free.pop()) {
             return Ok(Some(buf));
         }
@@ -61,6 +61,6 @@ impl Buffers {
 ///
 /// # Errors
 /// Fails with [`Error::Resources`] if there is no memory.
-pub(super) fn alloc(channel: &Channel, bytes: usize) -> Result<DmaBuf, Error> {
+pub(super) fn alloc(channel: &Channel, bytes: usize) -> Result<DmaBuf> {
     channel.alloc(bytes).map_err(|error| Error::Resources(error.to_string()))
 }

@@ -9,7 +9,7 @@ use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
 use super::requests::{InFlight, RequestSet, log_set};
 use crate::cache::PageCache;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use meantime_block::{
     BlockChannel, Channel, Done, IoError, Rejected, Request, RequestError, SubmitError, Ticket,
 };
@@ -220,7 +220,7 @@ impl IoContext {
     /// # Errors
     /// Fails with [`Error::Aborted`] if the contexts have been [fenced](super::IoContexts::fence).
     #[inline]
-    pub(crate) fn may_write(&self) -> Result<(), Error> {
+    pub(crate) fn may_write(&self) -> Result<()> {
         if self.fenced.load(Ordering::Acquire) { Err(Error::Aborted) } else { Ok(()) }
     }
 
@@ -228,7 +228,7 @@ impl IoContext {
     ///
     /// # Errors
     /// Fails if the device fails, or there is no memory.
-    pub(crate) fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>, Error> {
+    pub(crate) fn read(&mut self, at: u64, bytes: usize) -> Result<Vec<u8>> {
         let mut buf = buffers::alloc(&self.channel, bytes)?;
         buf.set_len(bytes);
         let lba = at / u64::from(self.block_bytes);
@@ -265,7 +265,7 @@ impl IoContext {
     /// Returns a buffer for a request past the cache; `None`: all are in use, and a request has to
     /// complete first.
     #[inline]
-    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>, Error> {
+    pub(crate) fn take_buffer(&mut self) -> Result<Option<DmaBuf>> {
         self.buffers.take(&self.channel)
     }
 

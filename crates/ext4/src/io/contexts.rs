@@ -8,7 +8,7 @@ use super::flushes::Flushes;
 use super::group_commit::GroupCommit;
 use crate::cache::PageCache;
 use crate::counters::thread_number;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::options::MountOptions;
 use meantime_block::{BlockDevice, BlockInfo, ChannelError, ChannelOptions, Device};
 use meantime_completion::Policy;
@@ -245,7 +245,7 @@ impl IoContexts {
     /// # Errors
     /// Fails with [`Error::Resources`] if a panic has poisoned every context.
     #[inline]
-    pub(crate) fn take(&self) -> Result<OwnedContext<'_>, Error> {
+    pub(crate) fn take(&self) -> Result<OwnedContext<'_>> {
         let limit = self.limit.load(Ordering::Relaxed);
         let slot = &self.slots[thread_number() % limit];
         if let Some(Ok(io)) = slot.io.get().map(Mutex::try_lock) {
@@ -266,7 +266,7 @@ impl IoContexts {
 
     #[cold]
     #[inline(never)]
-    fn take_other(&self) -> Result<OwnedContext<'_>, Error> {
+    fn take_other(&self) -> Result<OwnedContext<'_>> {
         if let Some(free) = self.try_take() {
             return Ok(free);
         }
@@ -315,7 +315,7 @@ impl IoContexts {
     ///
     /// # Errors
     /// Fails with [`Error::Resources`] if a panic has poisoned every context.
-    pub(crate) fn take_leaf(&self) -> Result<OwnedContext<'_>, Error> {
+    pub(crate) fn take_leaf(&self) -> Result<OwnedContext<'_>> {
         let Some(spare) = self.spare.get() else { return self.take() };
         if let Some(taken) = self.try_take() {
             return Ok(taken);

@@ -13,7 +13,7 @@ use super::context::IoContext;
 use super::contexts::IoContexts;
 use super::requests::{Copied, copy_set, lent_set};
 use super::target::{Piece, Place, Target};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
 use meantime_hw::user_memory::{LOAN_BYTES_MAX, Loan, Undo, UserMemory, lendable};
@@ -53,7 +53,7 @@ impl IoContext {
         &mut self,
         (done, tag): (Done, Copied),
         target: Option<&mut Target<'_, '_>>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let Copied { at, lead, len } = tag;
         let result = match &done.buf {
             Some(_) => done.result.map_err(Error::from_io),
@@ -89,7 +89,7 @@ impl IoContext {
         buf: &mut [u8],
         pieces: impl Iterator<Item = Piece>,
         policy: Option<Policy>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let mut bufs = [IoSliceMut::new(buf)];
         match self.read_pieces(0, pieces, &mut Target::new(&mut bufs), policy) {
             Ok(_) => Ok(()),
@@ -327,7 +327,7 @@ pub(crate) fn read_bytes(
     offset: u64,
     buf: &mut [u8],
     policy: Option<Policy>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let piece = Piece { place: Place::Device(offset), len: buf.len() };
     contexts.take_leaf()?.fill(buf, std::iter::once(piece), policy)
 }

@@ -7,7 +7,7 @@ pub(crate) use super::fill_memory::{
 use super::requests::{ahead_set, read_set};
 use crate::cache::PageCache;
 use crate::counters::{Count, Counts};
-use crate::error::Error;
+use crate::error::Result;
 use meantime_block::Done;
 use meantime_completion::Policy;
 
@@ -49,7 +49,7 @@ impl IoContext {
         &mut self,
         cache: &PageCache,
         seen: impl FnMut(u64, &[u8]),
-    ) -> Option<(u64, Result<(), Error>)> {
+    ) -> Option<(u64, Result<()>)> {
         let (done, fill) = self.next(read_set)?;
         let first = fill.first;
         // The file's blocks are not freed while its reader waits, so what was read is right, even

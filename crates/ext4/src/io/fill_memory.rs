@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::cache::{FillDuty, PAGE_BYTES, PageCache};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use meantime_block::{Done, IoError, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
 use meantime_hw::{DmaBuf, DmaHeap, DmaPages};
@@ -284,7 +284,7 @@ impl FillMemory {
         done: Done,
         fill: Fill,
         mut seen: impl FnMut(u64, &[u8]),
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let Fill { duties, first, bytes, .. } = fill;
         let mut is_there = true;
         let buf = match (done.result, done.buf) {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::Error;
 use crate::io::{IoContext, log_set};
+use crate::{Error, Result};
 use meantime_block::{Done, Request, RequestError};
 use meantime_hw::DmaBuf;
 
@@ -51,7 +51,7 @@ impl BlockWriter {
     ///
     /// # Errors
     /// Fails if there is no memory.
-    pub(super) fn buffer(&mut self, io: &mut IoContext, blocks: usize) -> Result<DmaBuf, Error> {
+    pub(super) fn buffer(&mut self, io: &mut IoContext, blocks: usize) -> Result<DmaBuf> {
         while self.free.is_empty() && self.made >= BUFFERS_MOST && self.complete_oldest(io) {}
         let mut buf = match self.free.pop_back() {
             Some(buf) => buf,
@@ -99,7 +99,7 @@ impl BlockWriter {
         block: u64,
         buf: DmaBuf,
         fua: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if let Err(error) = io.may_write() {
             self.free.push_back(buf);
             return Err(error);
@@ -135,7 +135,7 @@ impl BlockWriter {
     /// # Errors
     /// Returns the error of the first request that failed. No request is in flight afterwards in
     /// any case.
-    pub(super) fn finish(&mut self, io: &mut IoContext) -> Result<(), Error> {
+    pub(super) fn finish(&mut self, io: &mut IoContext) -> Result<()> {
         while self.complete_oldest(io) {}
         self.failed.take().map_or(Ok(()), Err)
     }
@@ -149,7 +149,7 @@ impl BlockWriter {
         io: &mut IoContext,
         block: u64,
         content: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let fua = io.is_volatile;
         let sent = self.buffer(io, 1).and_then(|mut buf| {
             buf.copy_from_slice(content);
@@ -167,7 +167,7 @@ impl BlockWriter {
         &mut self,
         io: &mut IoContext,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let sent = self.send_all(io, blocks);
         let done = self.finish(io);
         sent.and(done)
@@ -177,7 +177,7 @@ impl BlockWriter {
         &mut self,
         io: &mut IoContext,
         blocks: impl Iterator<Item = (u64, &'a [u8])>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let most = self.buffer_blocks();
         let block_bytes = 1usize << self.block_bits;
         // The first block, the buffer, and the number of blocks in it.

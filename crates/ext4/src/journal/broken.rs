@@ -12,7 +12,7 @@ use super::ordered::Ordered;
 use super::sequence::Sequence;
 use super::unbroken;
 pub(crate) use super::unbroken::Before;
-use crate::Error;
+use crate::Result;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
 use meantime_ext4_format::edit::InodeEdit;
@@ -63,7 +63,7 @@ fn is_broken(rule: Rule) -> bool {
 }
 
 /// Skips the FLUSH.
-pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
+pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<()> {
     let rule = match before {
         Before::Commit => Rule::FlushFirst,
         Before::Tail => Rule::InPlaceBeforeTail,
@@ -73,7 +73,7 @@ pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<(), Error> {
 }
 
 /// Does not wait for the log writes.
-pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
+pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
     if is_broken(Rule::LogFirst) { Ok(()) } else { unbroken::finish_log(writer, io) }
 }
 
@@ -85,7 +85,7 @@ pub(super) fn finish_data(finish: impl FnOnce()) {
 }
 
 /// Does not wait for the transaction's data.
-pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
+pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<()> {
     if is_broken(Rule::DataFirst) { Ok(()) } else { unbroken::wait_for_data(ordered, group) }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn send_fast(
     place: u64,
     buf: DmaBuf,
     fua: bool,
-) -> Result<(), Error> {
+) -> Result<()> {
     unbroken::send_fast(writer, io, place, buf, fua && !is_broken(Rule::Fua))
 }
 
@@ -116,7 +116,7 @@ pub(super) fn write_tail(
     io: &mut IoContext,
     format: &JournalFormat,
     superblock: u64,
-) -> Result<(), Error> {
+) -> Result<()> {
     if is_broken(Rule::TailBeforeReuse) {
         return Ok(());
     }
@@ -134,7 +134,7 @@ pub(super) fn supersede(
     io: &mut IoContext,
     format: &mut JournalFormat,
     [superblock, head]: [u64; 2],
-) -> Result<(), Error> {
+) -> Result<()> {
     if is_broken(Rule::Supersede) {
         return unbroken::write_tail(writer, io, format, superblock);
     }

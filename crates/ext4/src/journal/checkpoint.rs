@@ -8,7 +8,7 @@ use super::committer::Committer;
 use super::ordered_io::{self, Before};
 use super::sequence::Sequence;
 use super::state::Journal;
-use crate::Error;
+use crate::Result;
 use crate::io::IoContext;
 
 /// Blocks written in place at a time.
@@ -27,7 +27,7 @@ impl Journal {
     /// # Errors
     /// Fails if the device fails. The journal is aborted then, but the log still has what was not
     /// written.
-    pub(crate) fn checkpoint(&self, io: &mut IoContext) -> Result<(), Error> {
+    pub(crate) fn checkpoint(&self, io: &mut IoContext) -> Result<()> {
         let mut writer = self.checkpointing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(error) = self.failure.get() {
             return Err(error.clone());
@@ -42,7 +42,7 @@ impl Journal {
         result
     }
 
-    fn checkpoint_by(&self, writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
+    fn checkpoint_by(&self, writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
         let upto = self.commits.durable();
         let mut from = 0;
         loop {
@@ -85,7 +85,7 @@ impl Journal {
         writer: &mut BlockWriter,
         io: &mut IoContext,
         upto: Sequence,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let oldest = self.pending().oldest();
         let past =
             |sequence: Sequence| sequence <= upto && oldest.is_none_or(|oldest| sequence < oldest);

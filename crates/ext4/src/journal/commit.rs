@@ -10,8 +10,8 @@ use super::ordered_io;
 use super::sequence::Sequence;
 use super::state::Journal;
 use super::transaction::Transaction;
-use crate::Error;
 use crate::io::IoContext;
+use crate::{Error, Result};
 
 /// The data that a thread has in flight while it commits; `()` if it has none.
 pub(crate) trait OwnData {
@@ -58,12 +58,12 @@ impl CommitLeader<'_> {
     ///
     /// # Errors
     /// Fails if the device fails. The journal has failed then.
-    pub(super) fn begin(&mut self, upto: Sequence, io: &mut IoContext) -> Result<Begun, Error> {
+    pub(super) fn begin(&mut self, upto: Sequence, io: &mut IoContext) -> Result<Begun> {
         let begun = self.try_begin(upto, io);
         self.checked(begun, io)
     }
 
-    fn try_begin(&mut self, upto: Sequence, io: &mut IoContext) -> Result<Begun, Error> {
+    fn try_begin(&mut self, upto: Sequence, io: &mut IoContext) -> Result<Begun> {
         let journal = self.journal;
         let supersede;
         let transaction = {
@@ -115,17 +115,12 @@ impl CommitLeader<'_> {
         commit: Commit,
         io: &mut IoContext,
         gap: impl FnOnce(),
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let finished = self.try_finish(commit, io, gap);
         self.checked(finished, io)
     }
 
-    fn try_finish(
-        &mut self,
-        commit: Commit,
-        io: &mut IoContext,
-        gap: impl FnOnce(),
-    ) -> Result<(), Error> {
+    fn try_finish(&mut self, commit: Commit, io: &mut IoContext, gap: impl FnOnce()) -> Result<()> {
         let journal = self.journal;
         let Commit { transaction, supersede, sent } = commit;
         let gap = || {
@@ -153,7 +148,7 @@ impl CommitLeader<'_> {
 
     /// Fails the journal if `result` is an error (rule 14). This happens before the lead ends, so
     /// no thread begins another commit.
-    fn checked<T>(&mut self, result: Result<T, Error>, io: &mut IoContext) -> Result<T, Error> {
+    fn checked<T>(&mut self, result: Result<T>, io: &mut IoContext) -> Result<T> {
         if let Err(error) = &result {
             let journal = self.journal;
             journal.fail(error);
@@ -177,7 +172,7 @@ impl Journal {
     /// # Errors
     /// Fails if the device fails, or if the journal has failed earlier. Changes that were not
     /// durable before may or may not be durable then, and no more changes are possible.
-    pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
+    pub(crate) fn commit(&self, upto: Sequence, io: &mut IoContext) -> Result<()> {
         self.reach(self.target(upto), io, &mut ())
     }
 
@@ -186,7 +181,7 @@ impl Journal {
     ///
     /// # Errors
     /// The errors of [`commit`](Self::commit).
-    pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<(), Error> {
+    pub(crate) fn commit_whole(&self, upto: Sequence, io: &mut IoContext) -> Result<()> {
         self.reach(Self::whole_target(upto), io, &mut ())
     }
 
@@ -194,7 +189,7 @@ impl Journal {
     ///
     /// # Errors
     /// The errors of [`commit`](Self::commit).
-    pub(crate) fn commit_all(&self, io: &mut IoContext) -> Result<(), Error> {
+    pub(crate) fn commit_all(&self, io: &mut IoContext) -> Result<()> {
         let newest = {
             let open = self.opened();
             if open.running.used {
@@ -216,7 +211,7 @@ impl Journal {
         mut target: CommitTarget,
         io: &mut IoContext,
         own: &mut impl OwnData,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let overlap = self.overlap;
         loop {
             // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
@@ -329,7 +324,7 @@ impl Journal {
     ///
     /// # Errors
     /// The errors of `commit`.
-    pub fn balance(&self) -> Result<(), Error> {
+    pub fn balance(&self) -> Result<()> {
         if let Some(newest) = self.newest_closed() {
             self.commit_whole(newest, &mut *self.contexts.take()?)?;
         }

@@ -8,8 +8,8 @@ use super::handle::time_now;
 use super::log::{Log, LogLayout, Logged};
 use super::ordered_io::{self, Before};
 use super::transaction::Transaction;
-use crate::Error;
 use crate::io::{IoContext, commit_set};
+use crate::{Error, Result};
 use meantime_block::RequestError;
 use meantime_ext4_format::journal::{Copied, JournalFormat};
 use meantime_hw::DmaBuf;
@@ -41,9 +41,9 @@ pub(crate) struct Committer {
 /// The blocks of a transaction that were sent to the log.
 pub(super) struct InLog {
     /// The number of blocks, or why they could not be sent.
-    blocks: Result<u32, Error>,
+    blocks: Result<u32>,
     /// The commit block, if it is prepared already.
-    commit_block: Result<Option<DmaBuf>, Error>,
+    commit_block: Result<Option<DmaBuf>>,
 }
 
 impl Committer {
@@ -71,7 +71,7 @@ impl Committer {
     ///
     /// # Errors
     /// Fails if the journal has no blocks.
-    pub(super) fn superblock_block(&self) -> Result<u64, Error> {
+    pub(super) fn superblock_block(&self) -> Result<u64> {
         let place = self.log.place(0).ok_or(Error::Invalid("the journal has no first block"))?;
         Ok(place.0)
     }
@@ -84,7 +84,7 @@ impl Committer {
         &self,
         writer: &mut BlockWriter,
         io: &mut IoContext,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         writer.write_durably(io, self.superblock_block()?, self.format.block())
     }
 
@@ -100,7 +100,7 @@ impl Committer {
 
     /// Returns a buffer for up to `most` blocks of the log from `at` on, as many as are contiguous
     /// on the disk, and the place of the first.
-    fn piece(&mut self, io: &mut IoContext, at: u32, most: usize) -> Result<(u64, DmaBuf), Error> {
+    fn piece(&mut self, io: &mut IoContext, at: u32, most: usize) -> Result<(u64, DmaBuf)> {
         let (place, side_by_side) =
             self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let buf = self.log_writer.buffer(io, most.min(side_by_side as usize))?;
@@ -109,7 +109,7 @@ impl Committer {
 
     /// Sends all of `transaction` but its commit block, each piece as soon as it is copied. Returns
     /// the number of log blocks.
-    fn send_log(&mut self, io: &mut IoContext, transaction: &Transaction) -> Result<u32, Error> {
+    fn send_log(&mut self, io: &mut IoContext, transaction: &Transaction) -> Result<u32> {
         let bytes = self.format.block_bytes();
         let revoked: Vec<u64> = transaction.revoked.iter().copied().collect();
         let mut revoked = revoked.chunks(self.format.revoked_most());
@@ -151,7 +151,7 @@ impl Committer {
     }
 
     /// Prepares the next commit block.
-    fn prepare(&mut self, io: &mut IoContext) -> Result<DmaBuf, Error> {
+    fn prepare(&mut self, io: &mut IoContext) -> Result<DmaBuf> {
         let bytes = self.format.block_bytes();
         let mut buf = match self.commit_block.take() {
             Some(buf) => buf,
@@ -173,7 +173,7 @@ impl Committer {
         at: u32,
         buf: DmaBuf,
         gap: Option<impl FnOnce()>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let (place, _) =
             self.log.place(at).ok_or(Error::Invalid("the journal has no such block"))?;
         let lba = place * self.format.block_bytes() as u64 / u64::from(io.block_bytes);
@@ -224,7 +224,7 @@ impl Committer {
         transaction: &Transaction,
         sent: InLog,
         gap: impl FnOnce(),
-    ) -> Result<u32, Error> {
+    ) -> Result<u32> {
         // Rule 1: after this no log write is in flight, whether or not one failed.
         let logged = ordered_io::finish_log(&mut self.log_writer, io);
         let written = sent.blocks?;

@@ -4,8 +4,8 @@ use super::block_writer::BlockWriter;
 use super::committer::Committer;
 use super::handle::time_now;
 use super::state::Journal;
-use crate::Error;
 use crate::io::IoContext;
+use crate::{Error, Result};
 use meantime_ext4_format::edit::{SuperblockEdit, superblock_place};
 
 /// EIO, as Linux writes it to the journal's superblock.
@@ -50,7 +50,7 @@ impl Journal {
         error: &Error,
         writer: &mut BlockWriter,
         io: &mut IoContext,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let superblock = self.volume.superblock();
         let (number, at) = superblock_place(superblock);
         let bytes = self.volume.block_bytes();

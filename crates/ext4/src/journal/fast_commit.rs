@@ -22,8 +22,8 @@ use super::lead::{CommitLeader, CommitTarget};
 use super::ordered_io::{self, Before};
 use super::sequence::Sequence;
 use super::state::Journal;
-use crate::Error;
 use crate::io::IoContext;
+use crate::{Error, Result};
 use meantime_ext4_format::features::incompat;
 use meantime_ext4_format::journal::fast_commit::Writer;
 
@@ -52,7 +52,7 @@ pub(super) enum Supersede {
 #[must_use = "it is in flight"]
 pub(super) struct FastCommit {
     encoded: Encoded,
-    sent: Result<(), Error>,
+    sent: Result<()>,
 }
 
 /// An encoded fast commit.
@@ -145,7 +145,7 @@ impl CommitLeader<'_> {
         &mut self,
         FastCommit { encoded, sent }: FastCommit,
         io: &mut IoContext,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let journal = self.journal;
         let written = self.log_writer.finish(io);
         sent?;
@@ -225,7 +225,7 @@ impl Committer {
     ///
     /// # Errors
     /// Fails if the log is too small for the transaction.
-    pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede, Error> {
+    pub(super) fn supersede(&mut self, need: usize) -> Result<Supersede> {
         if self.fast.as_ref().is_none_or(|area| !area.used) {
             return Ok(Supersede::No);
         }
@@ -245,7 +245,7 @@ impl Committer {
     ///
     /// # Errors
     /// Fails if the device fails.
-    pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<(), Error> {
+    pub(super) fn end_log_with(&mut self, place: u64, io: &mut IoContext) -> Result<()> {
         let zeroes = vec![0; self.format.block_bytes()];
         self.log_writer.write_all(io, std::iter::once((place, &zeroes[..])))
     }
@@ -255,7 +255,7 @@ impl Committer {
     ///
     /// # Errors
     /// Fails if the device fails. It is unknown then what is durable.
-    pub(super) fn finish_superseding(&mut self, io: &mut IoContext) -> Result<(), Error> {
+    pub(super) fn finish_superseding(&mut self, io: &mut IoContext) -> Result<()> {
         let missing = || Error::Invalid("the journal has no such block");
         let first = *self.logged.front().ok_or_else(missing)?;
         let superblock = self.superblock_block()?;
@@ -271,7 +271,7 @@ impl Committer {
 
     /// Sends the blocks of a fast commit. They may reach the device in any order: the checksum
     /// covers all of them.
-    fn send_blocks(&mut self, of: &Encoded, io: &mut IoContext) -> Result<(), Error> {
+    fn send_blocks(&mut self, of: &Encoded, io: &mut IoContext) -> Result<()> {
         let fua = io.is_volatile && of.reaches_blocks;
         let block_bytes = self.format.block_bytes();
         let (mut rest, mut at) = (&of.bytes[..], of.at);

@@ -17,7 +17,7 @@ use super::held::Held;
 use super::orphans::{OrphanPlace, Orphans};
 use super::prepared_copies::Copies;
 use crate::space::SpaceChanges;
-use crate::{Corruption, Defect, Error, Timestamp};
+use crate::{Corruption, Defect, Error, Result, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use meantime_ext4_format::journal::fast_commit::Change;
 use meantime_ext4_format::{Group, Source, SourceError, Superblock, Volume};
@@ -85,7 +85,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// [`Defect::BlockPointer`] if the file system has no such block, or an error of the device.
-    pub fn block(&self, block: u64) -> Result<Arc<[u8]>, Error> {
+    pub fn block(&self, block: u64) -> Result<Arc<[u8]>> {
         match self.changes.blocks.get(&block) {
             Some(changed) => Ok(Arc::clone(changed)),
             None => Ok(self.volume.block_of(self.base, block)?),
@@ -96,7 +96,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// [`Defect::BlockPointer`] if the file system has no such block, or an error of the device.
-    pub fn edit(&mut self, block: u64) -> Result<&mut [u8], Error> {
+    pub fn edit(&mut self, block: u64) -> Result<&mut [u8]> {
         let content = match self.changes.blocks.entry(block) {
             Entry::Occupied(changed) => changed.into_mut(),
             Entry::Vacant(place) => {
@@ -111,7 +111,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// [`Defect::BlockPointer`] if the file system has no such block.
-    pub fn create(&mut self, block: u64) -> Result<&mut [u8], Error> {
+    pub fn create(&mut self, block: u64) -> Result<&mut [u8]> {
         if block >= self.volume.block_count() {
             return Err(Corruption::new(Defect::BlockPointer).in_block(block).into());
         }
@@ -167,7 +167,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// Fails if the descriptor is damaged, or with a device error.
-    pub fn group(&self, number: u32) -> Result<Group, Error> {
+    pub fn group(&self, number: u32) -> Result<Group> {
         Ok(self.volume.group_of(self, number)?)
     }
 
@@ -175,7 +175,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// [`Defect::InodeNumber`] if there is no such inode; damage of the inode, or a device error.
-    pub fn load_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
+    pub fn load_inode(&self, ino: u32) -> Result<InodeEdit> {
         // `inode_in_table` checks the inode.
         let (_, table, at) = self.volume().inode_in_table(ino)?;
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
@@ -187,7 +187,7 @@ impl<'a> Handle<'a> {
     /// # Errors
     /// [`Defect::InodeNumber`] if there is no such inode or it is reserved; [`Defect::InodeFree`]
     /// if it is not in use; damage of the inode, or a device error.
-    pub fn load_linked_inode(&self, ino: u32) -> Result<InodeEdit, Error> {
+    pub fn load_linked_inode(&self, ino: u32) -> Result<InodeEdit> {
         let (_, table, at) = self.volume().linked_inode_in_table(ino)?;
         Ok(InodeEdit::of(ino, &table[at..at + self.superblock().inode_bytes() as usize]))
     }
@@ -197,7 +197,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// [`Defect::InodeNumber`] if there is no such inode; damage of its group, or a device error.
-    pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<(), Error> {
+    pub fn store_inode(&mut self, inode: &InodeEdit, data: bool) -> Result<()> {
         let (block, at) = self.volume().inode_place(inode.ino())?;
         let (is_barred, volume) = (self.changes.fast.is_barred(), self.volume.clone());
         let place = &mut self.edit(block)?[at..at + inode.as_bytes().len()];
@@ -217,7 +217,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// Fails if the superblock on the disk is damaged, or with a device error.
-    pub fn load_superblock(&self) -> Result<SuperblockEdit, Error> {
+    pub fn load_superblock(&self) -> Result<SuperblockEdit> {
         let (block, _) = superblock_place(self.superblock());
         Ok(SuperblockEdit::of(self.superblock(), &self.block(block)?)?)
     }
@@ -226,7 +226,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Errors
     /// Fails with a device error.
-    pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<(), Error> {
+    pub fn store_superblock(&mut self, superblock: &SuperblockEdit) -> Result<()> {
         let (block, at) = superblock_place(self.superblock());
         let sealed = superblock.sealed();
         let bytes = sealed.as_bytes();
@@ -256,7 +256,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Returns whether replay of inode `ino` over its old content results in the new one.
-    fn comes_out(&self, ino: u32) -> Result<bool, Error> {
+    fn comes_out(&self, ino: u32) -> Result<bool> {
         let (block, at) = self.volume().inode_place(ino)?;
         let (new, bytes) = (self.block(block)?, self.superblock().inode_bytes() as usize);
         let offset = block * self.volume.block_bytes() as u64;

@@ -9,8 +9,8 @@ use std::sync::{PoisonError, TryLockError};
 use super::committer::Committer;
 use super::sequence::Sequence;
 use super::state::Journal;
-use crate::Error;
 use crate::io::IoContext;
+use crate::{Error, Result};
 use meantime_process::lock::{MutexGuard, Rank, check_may_wait};
 
 /// Polls before a waiter sleeps.
@@ -117,7 +117,7 @@ impl Journal {
     ///
     /// # Errors
     /// Fails if the journal has failed earlier. Nothing is committed any more then.
-    pub(super) fn turn<'a>(&'a self, target: &'a CommitTarget) -> Result<Turn<'a>, Error> {
+    pub(super) fn turn<'a>(&'a self, target: &'a CommitTarget) -> Result<Turn<'a>> {
         loop {
             if self.is_reached(target) {
                 return Ok(Turn::Reached);

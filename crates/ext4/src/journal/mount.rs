@@ -19,7 +19,7 @@ use super::pending::Pending;
 use super::recover::{Beginner, Overlaid, Replacement};
 use super::state::Journal;
 use super::transaction::Open;
-use crate::error::{Corruption, Defect, Error, MountFailure, Unsupported};
+use crate::error::{Corruption, Defect, Error, MountFailure, Result, Unsupported};
 use crate::io::{DeviceSource, IoContext, IoContexts};
 use crate::options::CommitOverlap;
 use crate::{FileType, Recovered};
@@ -108,11 +108,7 @@ pub(crate) fn check<S>(volume: &Volume<S>, device_block_bytes: u32) -> Result<()
 }
 
 /// Returns where the journal's blocks are, in order.
-fn runs<S: Source>(
-    volume: &Volume<S>,
-    inode: &DiskInode,
-    blocks: u32,
-) -> Result<Vec<LogRun>, Error> {
+fn runs<S: Source>(volume: &Volume<S>, inode: &DiskInode, blocks: u32) -> Result<Vec<LogRun>> {
     let mut found: Vec<LogRun> = Vec::new();
     let mut at = 0;
     while at < blocks {
@@ -141,7 +137,7 @@ fn edit_superblock(
     superblock: &Superblock,
     block: &mut [u8],
     change: impl FnOnce(&mut RawSuperblock),
-) -> Result<(), Error> {
+) -> Result<()> {
     let wrong = || Error::from(Corruption::new(Defect::SuperblockMagic));
     let at = SUPERBLOCK_OFFSET as usize % superblock.block_bytes() as usize;
     let bytes = block.get_mut(at..at + SUPERBLOCK_BYTES).ok_or_else(wrong)?;
@@ -365,7 +361,7 @@ impl Recovery {
 
 impl Journal {
     /// Reads the journal's superblock and finds its blocks.
-    fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<LogRun>), Error> {
+    fn load<S: Source>(volume: &Volume<S>) -> Result<(JournalFormat, Vec<LogRun>)> {
         let ino = volume.superblock().journal_ino();
         let inode = volume.inode(ino)?;
         let wrong = || Error::from(Corruption::new(Defect::JournalSuperblock).in_inode(ino));
@@ -394,7 +390,7 @@ impl Journal {
     ///
     /// # Errors
     /// Fails if the device fails, or with the earlier failure.
-    pub(crate) fn close(&self, io: &mut IoContext) -> Result<(), Error> {
+    pub(crate) fn close(&self, io: &mut IoContext) -> Result<()> {
         self.commit_all(io)?;
         self.checkpoint(io)?;
         let mut writer =
@@ -415,7 +411,7 @@ impl Journal {
         committer: &mut Committer,
         writer: &mut BlockWriter,
         io: &mut IoContext,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         if !committer.logged.is_empty() || self.pending().len() > 0 {
             return Err(Error::Busy);
         }

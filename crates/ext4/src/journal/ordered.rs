@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::io::GroupCommit;
+use crate::{Error, Result};
 use meantime_hw::futex::Futex;
 use meantime_process::lock::{Mutex, Rank, check_may_wait};
 
@@ -88,7 +88,7 @@ impl Ordered {
     /// # Errors
     /// Returns the error of the first write that failed, or [`Error::Resources`] if no token ends
     /// for `LONGEST_WAIT`.
-    pub(super) fn wait(&self, group: &GroupCommit) -> Result<(), Error> {
+    pub(super) fn wait(&self, group: &GroupCommit) -> Result<()> {
         check_may_wait(Rank::OrderedData);
         self.wait_at_most(group, LONGEST_WAIT)
     }
@@ -104,7 +104,7 @@ impl Ordered {
         });
     }
 
-    fn wait_at_most(&self, group: &GroupCommit, longest: Duration) -> Result<(), Error> {
+    fn wait_at_most(&self, group: &GroupCommit, longest: Duration) -> Result<()> {
         let mut looks = 0;
         let mut left = (0, Instant::now());
         while !self.is_done() {
@@ -129,7 +129,7 @@ impl Ordered {
         failed.clone().map_or(Ok(()), Err)
     }
 
-    fn end(&self, result: Result<(), Error>) {
+    fn end(&self, result: Result<()>) {
         if let Err(error) = result {
             self.failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
         }
@@ -144,7 +144,7 @@ impl Ordered {
 impl OrderedToken {
     /// Ends the data. They are on the device, or their write failed and the transaction does not
     /// commit.
-    pub fn end(mut self, result: Result<(), Error>) {
+    pub fn end(mut self, result: Result<()>) {
         self.ended = true;
         self.ordered.end(result);
     }

@@ -13,7 +13,7 @@ use super::committer::Committer;
 use super::log::{Log, LogRun};
 use super::sequence::Sequence;
 use super::transaction::Transaction;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::io::{DeviceSource, IoContext};
 use meantime_ext4_format::journal::JournalFormat;
 use meantime_ext4_format::{Source, SourceError};
@@ -46,11 +46,11 @@ pub(super) struct Beginner<'a> {
 
 impl Beginner<'_> {
     /// Writes one block durably.
-    pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<(), Error> {
+    pub(super) fn write(&mut self, block: u64, content: &[u8]) -> Result<()> {
         self.writer.write_durably(self.io, block, content)
     }
 
-    pub(super) fn flush(&mut self) -> Result<(), Error> {
+    pub(super) fn flush(&mut self) -> Result<()> {
         if self.io.is_volatile { Ok(self.io.flush()?) } else { Ok(()) }
     }
 }
@@ -77,7 +77,7 @@ impl Replacement {
         tid: u32,
         block_bits: u32,
         (checksums, is_64bit): (bool, bool),
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Self>> {
         format.set_tail(tid, 0)?;
         // The fast commits still count, so the log excludes their blocks.
         format.convert(checksums, is_64bit, true)?;
@@ -99,7 +99,7 @@ impl Replacement {
     ///
     /// # Errors
     /// Fails if the device fails.
-    pub(super) fn write(mut self, beginner: &mut Beginner<'_>) -> Result<(), Error> {
+    pub(super) fn write(mut self, beginner: &mut Beginner<'_>) -> Result<()> {
         let Self { committer, transaction, superblock, before } = &mut self;
         // The log is empty, and starts at a block that does not lead to the transaction.
         committer.format.set_tail(committer.tid, before.0)?;

@@ -5,7 +5,7 @@ use super::ordered::OrderedToken;
 use super::ordered_io;
 use super::sequence::Sequence;
 use super::state::Journal;
-use crate::Error;
+use crate::{Error, Result};
 use meantime_ext4_format::Source;
 
 /// How often the metadata that a change needs are read without the lock. A change that needs more
@@ -26,8 +26,8 @@ impl Journal {
     /// has failed earlier.
     pub fn change<T>(
         &self,
-        work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
-    ) -> Result<(T, Sequence), Error> {
+        work: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<(T, Sequence)> {
         let (result, sequence, _) = self.change_by(work, false)?;
         Ok((result, sequence))
     }
@@ -39,17 +39,17 @@ impl Journal {
     /// The errors of [`change`](Self::change).
     pub fn change_with_data<T>(
         &self,
-        work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
-    ) -> Result<(T, Sequence, OrderedToken), Error> {
+        work: impl FnMut(&mut Handle<'_>) -> Result<T>,
+    ) -> Result<(T, Sequence, OrderedToken)> {
         let (result, sequence, token) = self.change_by(work, true)?;
         Ok((result, sequence, token.ok_or(Error::Invalid("there is no token"))?))
     }
 
     fn change_by<T>(
         &self,
-        mut work: impl FnMut(&mut Handle<'_>) -> Result<T, Error>,
+        mut work: impl FnMut(&mut Handle<'_>) -> Result<T>,
         with_data: bool,
-    ) -> Result<(T, Sequence, Option<OrderedToken>), Error> {
+    ) -> Result<(T, Sequence, Option<OrderedToken>)> {
         self.usable()?;
         let mut reads_left = READS_OUTSIDE;
         let (mut open, result, (changes, left)) = loop {

@@ -14,7 +14,7 @@ use super::sequence::Sequence;
 use super::transaction::Open;
 use crate::io::{DeviceSource, IoContexts};
 use crate::options::CommitOverlap;
-use crate::{Error, Recovered};
+use crate::{Error, Recovered, Result};
 use meantime_ext4_format::Volume;
 use meantime_process::lock::{Mutex, MutexGuard};
 
@@ -94,7 +94,7 @@ impl Journal {
     ///
     /// # Errors
     /// Fails with [`Error::Aborted`] if they are not.
-    pub fn usable(&self) -> Result<(), Error> {
+    pub fn usable(&self) -> Result<()> {
         if self.failure.get().is_some() { Err(Error::Aborted) } else { Ok(()) }
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::sequence::Sequence;
 use super::state::Journal;
-use crate::Error;
+use crate::Result;
 use crate::worker::Worker;
 use meantime_hw::futex::Futex;
 
@@ -45,7 +45,7 @@ impl JournalThread {
     ///
     /// # Errors
     /// Fails if the journal has failed.
-    pub(crate) fn commit(&self, journal: &Journal, upto: Sequence) -> Result<(), Error> {
+    pub(crate) fn commit(&self, journal: &Journal, upto: Sequence) -> Result<()> {
         loop {
             let seen = self.done.get();
             if journal.is_durable(upto) {

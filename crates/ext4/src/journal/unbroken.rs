@@ -12,7 +12,7 @@ use super::held::Held;
 use super::log::{Log, LogRun};
 use super::ordered::Ordered;
 use super::sequence::Sequence;
-use crate::Error;
+use crate::Result;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
@@ -34,7 +34,7 @@ pub(crate) enum Before {
 ///
 /// # Errors
 /// Fails if the device fails.
-pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
+pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<()> {
     Ok(io.flush()?)
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<(), Error> {
 ///
 /// # Errors
 /// Returns the error of the first write that failed.
-pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<(), Error> {
+pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
     writer.finish(io)
 }
 
@@ -56,7 +56,7 @@ pub(super) fn finish_data(finish: impl FnOnce()) {
 ///
 /// # Errors
 /// Returns the error of the first write that failed.
-pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<(), Error> {
+pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<()> {
     ordered.wait(group)
 }
 
@@ -80,7 +80,7 @@ pub(super) fn send_fast(
     place: u64,
     buf: DmaBuf,
     fua: bool,
-) -> Result<(), Error> {
+) -> Result<()> {
     writer.send(io, place, buf, fua)
 }
 
@@ -94,7 +94,7 @@ pub(super) fn write_tail(
     io: &mut IoContext,
     format: &JournalFormat,
     superblock: u64,
-) -> Result<(), Error> {
+) -> Result<()> {
     writer.write_durably(io, superblock, format.block())
 }
 
@@ -114,7 +114,7 @@ pub(super) fn supersede(
     io: &mut IoContext,
     format: &mut JournalFormat,
     [superblock, head]: [u64; 2],
-) -> Result<(), Error> {
+) -> Result<()> {
     format.set_fast_commits(false)?;
     writer.write_durably(io, superblock, format.block())?;
     writer.write_durably(io, head, &vec![0; format.block_bytes()])?;

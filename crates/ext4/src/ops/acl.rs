@@ -3,7 +3,7 @@
 use super::attributes::{Name, store, stored};
 use crate::alloc::AllocHandle;
 use crate::journal::Handle;
-use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
+use crate::{Corruption, Defect, Error, FileType, Result, SetAttribute, Unsupported};
 use meantime_ext4_format::edit::InodeEdit;
 
 /// One of the two lists of an inode.
@@ -100,7 +100,7 @@ impl Acl {
 
     /// Decodes the format of `setxattr` (`linux/posix_acl_xattr.h`). Returns `None` if there are no
     /// entries.
-    fn from_given(given: &[u8]) -> Result<Option<Self>, Error> {
+    fn from_given(given: &[u8]) -> Result<Option<Self>> {
         let wrong = Error::Invalid("the ACL cannot be");
         let Some(rest) = given.strip_prefix(&GIVEN_VERSION) else {
             return Err(if given.len() < GIVEN_VERSION.len() {
@@ -210,7 +210,7 @@ impl Acl {
 }
 
 /// Loads the list of `kind` of `inode`.
-fn load(handle: &Handle<'_>, inode: &mut InodeEdit, kind: Kind) -> Result<Option<Acl>, Error> {
+fn load(handle: &Handle<'_>, inode: &mut InodeEdit, kind: Kind) -> Result<Option<Acl>> {
     let Some(stored) = stored(handle, inode, kind.name())? else { return Ok(None) };
     // A list without entries counts as none.
     if stored == STORED_VERSION {
@@ -225,7 +225,7 @@ fn save(
     inode: &mut InodeEdit,
     kind: Kind,
     acl: Option<&Acl>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let value = acl.map(Acl::to_stored);
     store(handle, inode, kind.name(), value.as_deref(), SetAttribute::Any)
 }
@@ -241,7 +241,7 @@ pub(super) fn set_attribute(
     inode: &mut InodeEdit,
     kind: Kind,
     given: &[u8],
-) -> Result<(), Error> {
+) -> Result<()> {
     let kind_of_file = inode.file_type();
     if kind_of_file == Some(FileType::Symlink) {
         return Err(Error::Unsupported(Unsupported {
@@ -263,10 +263,7 @@ pub(super) fn set_attribute(
 }
 
 /// Updates the access list of `inode`, if it has one, after a change of its mode.
-pub(super) fn follow_mode(
-    handle: &mut AllocHandle<'_, '_>,
-    inode: &mut InodeEdit,
-) -> Result<(), Error> {
+pub(super) fn follow_mode(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit) -> Result<()> {
     let Some(mut acl) = load(handle, inode, Kind::Access)? else { return Ok(()) };
     acl.set_mode(inode.mode());
     save(handle, inode, Kind::Access, Some(&acl))
@@ -284,7 +281,7 @@ pub fn inherit(
     parent: u32,
     child: &mut InodeEdit,
     umask: u16,
-) -> Result<(), Error> {
+) -> Result<()> {
     if child.file_type() == Some(FileType::Symlink) {
         return Ok(());
     }

@@ -6,7 +6,7 @@
 use super::acl;
 use crate::alloc::{AllocHandle, Want};
 use crate::journal::Handle;
-use crate::{Corruption, Defect, Error, FileType, SetAttribute, Unsupported};
+use crate::{Corruption, Defect, Error, FileType, Result, SetAttribute, Unsupported};
 use meantime_ext4_format::edit::{AttributeList, Full, InodeEdit, set_references};
 use meantime_ext4_format::features::compat;
 use meantime_ext4_format::inode::flags;
@@ -29,7 +29,7 @@ const TRUSTED: u8 = 4;
 const SECURITY: u8 = 6;
 
 impl<'a> Name<'a> {
-    fn of(full: &'a [u8]) -> Result<Self, Error> {
+    fn of(full: &'a [u8]) -> Result<Self> {
         if full.is_empty() || full.len() > NAME_BYTES_MAX {
             return Err(Error::Range);
         }
@@ -58,7 +58,7 @@ impl<'a> Name<'a> {
 }
 
 /// Checks that Linux would let a fully privileged caller change attribute `name` of `inode`.
-fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<(), Error> {
+fn check_permitted(inode: &InodeEdit, name: Name<'_>) -> Result<()> {
     let plain = matches!(inode.file_type(), Some(FileType::Regular | FileType::Directory));
     if inode.flags() & (flags::IMMUTABLE | flags::APPEND) != 0 || (name.index == USER && !plain) {
         return Err(Error::NotPermitted);
@@ -84,7 +84,7 @@ pub fn set(
     name: &[u8],
     value: &[u8],
     how: SetAttribute,
-) -> Result<(), Error> {
+) -> Result<()> {
     let stored_name = Name::of(name)?;
     if value.len() > VALUE_BYTES_MAX {
         return Err(Error::TooBig);
@@ -103,11 +103,7 @@ pub fn set(
 ///
 /// # Errors
 /// [`Error::NoAttribute`] if there is no such attribute, and the errors of [`set`].
-pub fn remove(
-    handle: &mut AllocHandle<'_, '_>,
-    inode: &mut InodeEdit,
-    name: &[u8],
-) -> Result<(), Error> {
+pub fn remove(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit, name: &[u8]) -> Result<()> {
     let stored_name = Name::of(name)?;
     check_permitted(inode, stored_name)?;
     let removed = store(handle, inode, stored_name, None, SetAttribute::Replace);
@@ -134,7 +130,7 @@ fn wrong(inode: &InodeEdit, block: Option<u64>) -> Error {
 }
 
 /// Returns the attributes in `inode`'s body, or `None` if the body has no room for any.
-fn body_list(inode: &mut InodeEdit) -> Result<Option<AttributeList>, Error> {
+fn body_list(inode: &mut InodeEdit) -> Result<Option<AttributeList>> {
     if inode.extra_bytes() == 0 {
         return Ok(None);
     }
@@ -142,7 +138,7 @@ fn body_list(inode: &mut InodeEdit) -> Result<Option<AttributeList>, Error> {
     list.map(Some).map_err(|_| wrong(inode, None))
 }
 
-fn block_of(handle: &Handle<'_>, inode: &InodeEdit) -> Result<Option<AttributeBlock>, Error> {
+fn block_of(handle: &Handle<'_>, inode: &InodeEdit) -> Result<Option<AttributeBlock>> {
     let number = inode.attribute_block(handle.superblock());
     if number == 0 {
         return Ok(None);
@@ -161,7 +157,7 @@ pub(super) fn stored(
     handle: &Handle<'_>,
     inode: &mut InodeEdit,
     name: Name<'_>,
-) -> Result<Option<Vec<u8>>, Error> {
+) -> Result<Option<Vec<u8>>> {
     let body = body_list(inode)?.unwrap_or_default();
     let block = block_of(handle, inode)?.map(|block| block.list).unwrap_or_default();
     match body.find(name.index, name.rest).or_else(|| block.find(name.index, name.rest)) {
@@ -186,7 +182,7 @@ pub(super) fn store(
     name: Name<'_>,
     value: Option<&[u8]>,
     how: SetAttribute,
-) -> Result<(), Error> {
+) -> Result<()> {
     let Name { index, rest } = name;
     if !handle.superblock().features().has_compat(compat::EXT_ATTR) {
         return Err(Error::Unsupported(Unsupported {
@@ -242,7 +238,7 @@ fn write_block(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     block: &mut AttributeBlock,
-) -> Result<(), Error> {
+) -> Result<()> {
     if block.list.is_empty() {
         return release_block(handle, inode, block);
     }
@@ -278,7 +274,7 @@ fn release_block(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     block: &AttributeBlock,
-) -> Result<(), Error> {
+) -> Result<()> {
     let superblock = handle.superblock().clone();
     if block.references > 1 {
         set_references(&superblock, block.number, block.references - 1, handle.edit(block.number)?);
@@ -298,7 +294,7 @@ fn release_block(
 ///
 /// # Errors
 /// [`Error::Unsupported`] if a value is stored in an inode of its own; damage, or a device error.
-pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<()> {
     let body = body_list(inode)?.unwrap_or_default();
     let block = block_of(handle, inode)?;
     // A shared block keeps its values.
@@ -314,7 +310,7 @@ pub fn check_releasable(handle: &Handle<'_>, inode: &mut InodeEdit) -> Result<()
 ///
 /// # Errors
 /// The errors of [`check_releasable`].
-pub fn release(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit) -> Result<(), Error> {
+pub fn release(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit) -> Result<()> {
     check_releasable(handle, inode)?;
     if let Some(block) = block_of(handle, inode)? {
         release_block(handle, inode, &block)?;

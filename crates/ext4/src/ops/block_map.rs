@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::progress::{MAX_FREED, Progress, weight};
 use crate::alloc::AllocHandle;
-use crate::{Corruption, Defect, Error};
+use crate::{Corruption, Defect, Result};
 use meantime_ext4_format::block_map::{DIRECT, pointer, span};
 use meantime_ext4_format::edit::InodeEdit;
 
@@ -35,7 +35,7 @@ pub(super) fn remove(
     range: Range<u64>,
     metadata: bool,
     budget: usize,
-) -> Result<Progress, Error> {
+) -> Result<Progress> {
     // Fast commits cannot describe block maps.
     handle.fast_ineligible();
     let pointers = u64::from(handle.superblock().block_bytes()) / 4;
@@ -80,7 +80,7 @@ impl Removal<'_, '_, '_> {
 
     /// Frees the part of the range below a pointer to `block`. Returns `true` if nothing is left
     /// there; `block` is freed then, too.
-    fn branch(&mut self, block: u64, below: usize, first: u64) -> Result<bool, Error> {
+    fn branch(&mut self, block: u64, below: usize, first: u64) -> Result<bool> {
         if !self.handle.superblock().holds(block, 1) {
             return Err(Corruption::new(Defect::BlockPointer).in_inode(self.inode.ino()).into());
         }
@@ -118,7 +118,7 @@ impl Removal<'_, '_, '_> {
     }
 
     /// Frees a data block, batched with adjacent ones.
-    fn data(&mut self, block: u64) -> Result<(), Error> {
+    fn data(&mut self, block: u64) -> Result<()> {
         let run = self.pending.end - self.pending.start;
         if block + 1 == self.pending.start && run < MAX_RUN && !self.metadata {
             self.pending.start = block;
@@ -129,7 +129,7 @@ impl Removal<'_, '_, '_> {
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<()> {
         let blocks = std::mem::replace(&mut self.pending, 0..0);
         if blocks.is_empty() {
             return Ok(());

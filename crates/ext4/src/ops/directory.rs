@@ -5,7 +5,7 @@
 
 use crate::FileType;
 use crate::alloc::{AllocHandle, Want};
-use crate::error::{Corruption, Defect, Error, Unsupported};
+use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 use crate::journal::Handle;
 use crate::ops::extents;
 use meantime_ext4_format::directory::{Block, Directory, EntryPlace, IndexPath, Named};
@@ -76,8 +76,8 @@ type Opened<'a, 'h> = Directory<'a, &'a Handle<'h>>;
 fn read<T>(
     handle: &Handle<'_>,
     dir: &InodeEdit,
-    work: impl FnOnce(&Opened<'_, '_>) -> Result<T, Error>,
-) -> Result<T, Error> {
+    work: impl FnOnce(&Opened<'_, '_>) -> Result<T>,
+) -> Result<T> {
     let inode = dir.parsed(handle.superblock())?;
     let volume = handle.volume();
     let directory = Directory::open(&volume, &inode)?;
@@ -101,7 +101,7 @@ fn corrupt(dir: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
 /// # Errors
 /// [`Error::Unsupported`] for a name in inline data; [`Defect::HashTree`] for one in a directory
 /// whose tree is malformed; damage, or a device error.
-pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<Place>, Error> {
+pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<Place>> {
     let found = read(handle, dir, |directory| Ok(directory.place(name)?));
     let malformed = |error: &Error| {
         matches!(error, Error::Unsupported(_))
@@ -125,7 +125,7 @@ pub fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Option<
 /// # Errors
 /// [`Error::Unsupported`] for inline data; damage, in particular [`Defect::HashTree`], or a device
 /// error.
-pub fn seek(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Sought, Error> {
+pub fn seek(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Sought> {
     read(handle, dir, |directory| seek_in(directory, name))
 }
 
@@ -140,7 +140,7 @@ pub fn add(
     dir: &mut InodeEdit,
     entry: NewEntry<'_>,
     Vacancy(mut place): Vacancy,
-) -> Result<(), Error> {
+) -> Result<()> {
     let style = Style {
         shape: DirectoryShape::of(handle.superblock()),
         seed: dir.checksum_seed(handle.superblock()),
@@ -189,7 +189,7 @@ fn kind_at(depth: usize) -> NodeKind {
 
 /// Finds `name`, or room for it. The room is where the kernel finds it: in the leaf of the name's
 /// hash, or in the first block that has some.
-fn seek_in(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Sought, Error> {
+fn seek_in(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Sought> {
     let search = |block: &Block| {
         let found = dirent::search(&block.bytes, directory.shape, name);
         found.map_err(|defect| directory.corrupt(defect, Some(block.number)))
@@ -247,7 +247,7 @@ fn insert(
     style: Style,
     number: u64,
     entry: NewEntry<'_>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let bad = |defect| corrupt(dir, defect, Some(number));
     let block = handle.edit(number)?;
     let Search::Absent(Some(room)) = dirent::search(block, style.shape, entry.name).map_err(bad)?
@@ -260,7 +260,7 @@ fn insert(
 }
 
 /// Appends a zeroed block to `dir`. Returns its logical and its physical number.
-fn append(handle: &mut AllocHandle<'_, '_>, dir: &mut InodeEdit) -> Result<(u32, u64), Error> {
+fn append(handle: &mut AllocHandle<'_, '_>, dir: &mut InodeEdit) -> Result<(u32, u64)> {
     let superblock = handle.superblock();
     let block_bytes = u64::from(superblock.block_bytes());
     let size = dir.size().next_multiple_of(block_bytes);
@@ -297,7 +297,7 @@ fn index(
     dir: &mut InodeEdit,
     style: Style,
     first: &Block,
-) -> Result<(), Error> {
+) -> Result<()> {
     let bad = |defect| corrupt(dir, defect, Some(first.number));
     let mut names = Vec::new();
     for found in Dirents::new(&first.bytes[..dirent::names_bytes(style.shape)], style.shape) {
@@ -334,7 +334,7 @@ fn rewrite(
     style: Style,
     (path, depth): (&IndexPath, usize),
     work: impl FnOnce(&mut Vec<IndexEntry>, usize),
-) -> Result<(), Error> {
+) -> Result<()> {
     let step = &path.steps[depth];
     let mut entries = htree::entries(&step.node);
     work(&mut entries, step.index);
@@ -352,7 +352,7 @@ fn split(
     path: &IndexPath,
     leaf: &Block,
     entry: NewEntry<'_>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let seed = handle.superblock().hash_seed();
     let halves =
         htree::split_leaf(&leaf.bytes, style.shape, style.seed, |name| path.kind.hash(name, &seed));
@@ -374,7 +374,7 @@ fn widen(
     dir: &mut InodeEdit,
     style: Style,
     path: &IndexPath,
-) -> Result<(), Error> {
+) -> Result<()> {
     let Style { shape, seed } = style;
     let has_room = |depth: &usize| path.steps[*depth].node.count() < kind_at(*depth).limit(shape);
     let Some(depth) = (0..path.steps.len()).rev().find(has_room) else {
@@ -411,7 +411,7 @@ fn change_at(
     dir: &InodeEdit,
     place: &Place,
     work: impl FnOnce(&mut [u8], DirectoryShape),
-) -> Result<(), Error> {
+) -> Result<()> {
     let shape = DirectoryShape::of(handle.superblock());
     let seed = dir.checksum_seed(handle.superblock());
     let block = handle.edit(place.number)?;
@@ -429,7 +429,7 @@ fn change_at(
 ///
 /// # Errors
 /// Damage, or a device error.
-pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, place: &Place) -> Result<(), Error> {
+pub fn remove(handle: &mut Handle<'_>, dir: &InodeEdit, place: &Place) -> Result<()> {
     change_at(handle, dir, place, |block, shape| dirent::remove(block, shape, place.slot))
 }
 
@@ -443,7 +443,7 @@ pub fn replace(
     place: &Place,
     ino: u32,
     file_type: Option<FileType>,
-) -> Result<(), Error> {
+) -> Result<()> {
     change_at(handle, dir, place, |block, shape| {
         dirent::replace(block, shape, place.slot, (ino, file_type));
     })
@@ -453,7 +453,7 @@ pub fn replace(
 ///
 /// # Errors
 /// The errors of [`find`] and [`replace`].
-pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Result<(), Error> {
+pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Result<()> {
     let place =
         find(handle, dir, b"..")?.ok_or_else(|| corrupt(dir, Defect::DirectoryParent, None))?;
     replace(handle, dir, &place, parent, Some(FileType::Directory))
@@ -463,11 +463,7 @@ pub fn set_parent(handle: &mut Handle<'_>, dir: &InodeEdit, parent: u32) -> Resu
 ///
 /// # Errors
 /// [`Error::NoSpace`]; damage, or a device error.
-pub fn create(
-    handle: &mut AllocHandle<'_, '_>,
-    dir: &mut InodeEdit,
-    parent: u32,
-) -> Result<(), Error> {
+pub fn create(handle: &mut AllocHandle<'_, '_>, dir: &mut InodeEdit, parent: u32) -> Result<()> {
     let shape = DirectoryShape::of(handle.superblock());
     let seed = dir.checksum_seed(handle.superblock());
     let (_, number) = append(handle, dir)?;
@@ -486,7 +482,7 @@ pub fn create(
 ///
 /// # Errors
 /// [`Error::NotDirectory`]; damage, or a device error.
-pub fn is_empty(handle: &Handle<'_>, dir: &DiskInode) -> Result<bool, Error> {
+pub fn is_empty(handle: &Handle<'_>, dir: &DiskInode) -> Result<bool> {
     let volume = handle.volume();
     let mut cookie = 0;
     loop {

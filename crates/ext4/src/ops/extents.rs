@@ -7,7 +7,7 @@ use super::progress::{MAX_FREED, Progress, weight};
 use super::tree::{Level, Tree};
 use crate::alloc::AllocHandle;
 use crate::journal::{Handle, may_record_blocks};
-use crate::{Corruption, Defect, Error, FileType};
+use crate::{Corruption, Defect, Error, FileType, Result};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit, max_blocks};
 use meantime_ext4_format::extents::LOGICAL_BLOCKS;
@@ -44,7 +44,7 @@ pub fn insert(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     extent: MappedExtent,
-) -> Result<(), Error> {
+) -> Result<()> {
     let superblock = handle.superblock();
     if extent.end() > u64::from(MAX_LOGICAL) {
         return Err(Error::FileTooBig);
@@ -82,7 +82,7 @@ fn record_range(handle: &mut Handle<'_>, inode: &InodeEdit, range: Change) {
 
 impl Tree<'_, '_, '_> {
     /// Inserts `extent` into the tree, and splits it where it exceeds the longest extent.
-    fn insert(&mut self, extent: &MappedExtent) -> Result<(), Error> {
+    fn insert(&mut self, extent: &MappedExtent) -> Result<()> {
         let longest = u64::from(max_blocks(extent.unwritten));
         let mut from = u64::from(extent.logical);
         while from < extent.end() {
@@ -93,7 +93,7 @@ impl Tree<'_, '_, '_> {
         Ok(())
     }
 
-    fn insert_piece(&mut self, piece: &MappedExtent) -> Result<(), Error> {
+    fn insert_piece(&mut self, piece: &MappedExtent) -> Result<()> {
         // Each turn but the last makes room on one level, so there are at most twice as many turns
         // as levels.
         loop {
@@ -131,7 +131,7 @@ pub fn remove(
     inode: &mut InodeEdit,
     range: Range<u32>,
     budget: usize,
-) -> Result<Progress, Error> {
+) -> Result<Progress> {
     let end = end_of(&range);
     if range.is_empty() {
         return Ok(Progress::Done);
@@ -182,7 +182,7 @@ pub(super) fn remove_behind(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     budget: usize,
-) -> Result<Progress, Error> {
+) -> Result<Progress> {
     let blocks = inode.size().div_ceil(u64::from(handle.superblock().block_bytes()));
     let from = u32::try_from(blocks).unwrap_or(MAX_LOGICAL);
     remove(handle, inode, from..MAX_LOGICAL, budget)
@@ -203,7 +203,7 @@ impl Removal<'_, '_, '_> {
     }
 
     /// Returns [`Progress::More`] if blocks of the range are still mapped.
-    fn rest(&self) -> Result<Progress, Error> {
+    fn rest(&self) -> Result<Progress> {
         let path = self.tree.descend(self.range.end - 1)?;
         let last = path.last().and_then(|leaf| Some(leaf.node.extent(leaf.slot.checked_sub(1)?)));
         let left = last.is_some_and(|last| last.end() > self.range.start);
@@ -211,7 +211,7 @@ impl Removal<'_, '_, '_> {
     }
 
     /// Frees blocks of the last leaf that maps any of the range. Returns `false` if none does.
-    fn leaf(&mut self) -> Result<bool, Error> {
+    fn leaf(&mut self) -> Result<bool> {
         let path = self.tree.descend(self.range.end - 1)?;
         let Some(leaf) = path.last() else { return Ok(false) };
         let mut bytes = Vec::from(leaf.node.as_bytes());
@@ -272,7 +272,7 @@ impl Removal<'_, '_, '_> {
         leaf: &Level,
         first: Option<u32>,
         bytes: &[u8],
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let node = NodeEdit::of(bytes).map_err(Corruption::new)?;
         if node.is_empty() && leaf.block.is_some() {
             return self.tree.remove_leaf(path);
@@ -285,7 +285,7 @@ impl Removal<'_, '_, '_> {
     }
 
     /// Frees the blocks of `extent`.
-    fn free(&mut self, extent: &MappedExtent) -> Result<(), Error> {
+    fn free(&mut self, extent: &MappedExtent) -> Result<()> {
         let blocks = extent.physical..extent.physical + u64::from(extent.blocks);
         self.freed += 1;
         self.tree.handle.allocator.free_blocks(self.tree.handle, blocks.clone())?;
@@ -307,7 +307,7 @@ pub fn set_written(
     inode: &mut InodeEdit,
     range: Range<u32>,
     written: bool,
-) -> Result<(), Error> {
+) -> Result<()> {
     let end = end_of(&range);
     let mut tree = Tree::of(handle, inode)?;
     let mut from = u64::from(range.start);
@@ -339,7 +339,7 @@ impl Tree<'_, '_, '_> {
         range: Range<u64>,
         written: bool,
         converted: &mut Vec<MappedExtent>,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let path = self.descend(range.start)?;
         let Some(leaf) = path.last() else { return Ok(range.end) };
         let before =

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use super::progress::{Progress, weight};
 use super::{extents, orphans, truncate};
-use crate::Error;
 use crate::alloc::{AllocHandle, Want};
 use crate::journal::Handle;
+use crate::{Error, Result};
 use meantime_ext4_format::edit::{InodeEdit, max_blocks};
 use meantime_ext4_format::{MappedExtent, RunState};
 
@@ -41,7 +41,7 @@ pub fn allocate(
     range: Range<u32>,
     size: Option<u64>,
     budget: usize,
-) -> Result<u32, Error> {
+) -> Result<u32> {
     fill(handle, ino, range, size, budget, There::Keep)
 }
 
@@ -55,7 +55,7 @@ pub fn zero(
     range: Range<u32>,
     size: Option<u64>,
     budget: usize,
-) -> Result<u32, Error> {
+) -> Result<u32> {
     fill(handle, ino, range, size, budget, There::Zero)
 }
 
@@ -66,7 +66,7 @@ fn fill(
     size: Option<u64>,
     budget: usize,
     there: There,
-) -> Result<u32, Error> {
+) -> Result<u32> {
     let mut inode = truncate::load_file(handle, ino)?;
     let limit = weight(handle) + budget.max(1);
     let mut from = range.start;
@@ -113,7 +113,7 @@ fn fill(
 
 /// Returns the goal for block `from`: the place after that of the block before it, if that one is
 /// mapped.
-fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Option<u64>, Error> {
+fn last_block(handle: &Handle<'_>, inode: &InodeEdit, from: u32) -> Result<Option<u64>> {
     let Some(before) = from.checked_sub(1) else { return Ok(None) };
     let run = handle.volume().run_at(&inode.parsed(handle.superblock())?, u64::from(before))?;
     Ok((run.state != RunState::Hole).then_some(run.physical + 1))
@@ -131,7 +131,7 @@ pub fn punch(
     ino: u32,
     range: Range<u32>,
     budget: usize,
-) -> Result<Progress, Error> {
+) -> Result<Progress> {
     let mut inode = truncate::load_file(handle, ino)?;
     let progress = extents::remove(handle, &mut inode, range, budget)?;
     inode.set_modified(handle.now());

@@ -12,7 +12,7 @@ use std::ops::Range;
 use super::{Progress, attributes, directory, extents, orphans};
 use crate::FileType;
 use crate::alloc::AllocHandle;
-use crate::error::{Corruption, Defect, Error, Unsupported};
+use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::edit::dirent::NewEntry;
@@ -66,7 +66,7 @@ pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
 /// Fails if the outcome cannot be applied, because blocks are already in use or inodes are
 /// impossible. [`Error::Unsupported`] for what no kernel writes; [`Error::NoSpace`] for trees and
 /// directories; damage, or a device error.
-pub fn apply(handle: &mut AllocHandle<'_, '_>, outcome: &Outcome) -> Result<(), Error> {
+pub fn apply(handle: &mut AllocHandle<'_, '_>, outcome: &Outcome) -> Result<()> {
     let listed: BTreeSet<u32> = orphans::list(handle)?.into_iter().collect();
     let mut pending = BTreeMap::new();
     for (ino, bytes) in &outcome.inodes {
@@ -112,7 +112,7 @@ pub fn apply(handle: &mut AllocHandle<'_, '_>, outcome: &Outcome) -> Result<(), 
 }
 
 /// Makes inode `ino`, which lost its last name, an orphan. The mount deletes it when it begins.
-fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
+fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<()> {
     let mut inode = handle.load_inode(ino)?;
     if inode.links() == 0 {
         // The inode is an orphan already.
@@ -126,7 +126,7 @@ fn lose(handle: &mut Handle<'_>, ino: u32) -> Result<(), Error> {
 
 /// Frees everything that inode `ino` has, and the inode itself, because it was deleted and its
 /// number reused.
-fn strip(handle: &mut AllocHandle<'_, '_>, ino: u32, listed: &BTreeSet<u32>) -> Result<(), Error> {
+fn strip(handle: &mut AllocHandle<'_, '_>, ino: u32, listed: &BTreeSet<u32>) -> Result<()> {
     let mut inode = handle.load_inode(ino)?;
     if inode.parsed(handle.superblock())?.has_blocks() {
         remove(handle, &mut inode, 0..extents::MAX_LOGICAL)?;
@@ -143,13 +143,13 @@ fn remove(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     range: Range<u32>,
-) -> Result<(), Error> {
+) -> Result<()> {
     while extents::remove(handle, inode, range.clone(), usize::MAX / 2)? == Progress::More {}
     Ok(())
 }
 
 /// Prepares the new inode `inode` and the extents to map for it.
-fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result<Pending, Error> {
+fn fresh(handle: &Handle<'_>, outcome: &Outcome, mut inode: InodeEdit) -> Result<Pending> {
     let ino = inode.ino();
     let superblock = handle.superblock();
     if inode.attribute_block(superblock) != 0 {
@@ -181,7 +181,7 @@ fn known(
     outcome: &Outcome,
     mut now: InodeEdit,
     listed: &BTreeSet<u32>,
-) -> Result<Pending, Error> {
+) -> Result<Pending> {
     let ino = now.ino();
     let before = handle.load_inode(ino)?;
     let superblock = handle.superblock();
@@ -234,7 +234,7 @@ fn known(
 }
 
 /// Returns whether `map` equals the current mapping of `inode`'s file.
-fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Result<bool, Error> {
+fn same_blocks(handle: &Handle<'_>, inode: &InodeEdit, map: &ExtentMap) -> Result<bool> {
     let old = handle.volume().extent_map(&inode.parsed(handle.superblock())?)?;
     let same = |(piece, run): (MappedExtent, Run)| {
         is_same_place(&piece, &run) && (run.state == RunState::Unwritten) == piece.unwritten
@@ -289,7 +289,7 @@ fn join(pieces: &mut Vec<MappedExtent>, piece: MappedExtent) {
 }
 
 /// Applies the pending changes of `file`, and stores its inode.
-fn give(handle: &mut AllocHandle<'_, '_>, file: &mut Pending) -> Result<(), Error> {
+fn give(handle: &mut AllocHandle<'_, '_>, file: &mut Pending) -> Result<()> {
     let inode = &mut file.inode;
     if file.is_new {
         handle.allocator.take_inode(
@@ -315,7 +315,7 @@ fn give(handle: &mut AllocHandle<'_, '_>, file: &mut Pending) -> Result<(), Erro
 }
 
 /// Makes the names in directory `dir` match `names`.
-fn rename(handle: &mut AllocHandle<'_, '_>, dir: u32, names: &Names) -> Result<(), Error> {
+fn rename(handle: &mut AllocHandle<'_, '_>, dir: u32, names: &Names) -> Result<()> {
     let mut inode = handle.load_inode(dir)?;
     let mut changed = false;
     for (name, now) in names.iter().filter(|(name, _)| *name != b"." && *name != b"..") {

@@ -3,7 +3,7 @@
 use super::{acl, attributes};
 use crate::alloc::AllocHandle;
 use crate::journal::Handle;
-use crate::{Error, FileType, Timestamp};
+use crate::{Error, FileType, Result, Timestamp};
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::features::ro_compat;
 use meantime_ext4_format::inode::flags;
@@ -19,11 +19,7 @@ const MODE_BITS: u16 = 0o7777;
 ///
 /// # Errors
 /// [`Error::Unsupported`] for a symbolic link, which has none; damage, or a device error.
-pub fn set_mode(
-    handle: &mut AllocHandle<'_, '_>,
-    inode: &mut InodeEdit,
-    mode: u16,
-) -> Result<(), Error> {
+pub fn set_mode(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit, mode: u16) -> Result<()> {
     if inode.file_type() == Some(FileType::Symlink) {
         return Err(Error::Unsupported(crate::Unsupported {
             what: "the mode of a symbolic link".to_owned(),
@@ -42,10 +38,7 @@ pub fn set_mode(
 ///
 /// # Errors
 /// The errors of [`attributes::remove`].
-pub fn drop_privileges(
-    handle: &mut AllocHandle<'_, '_>,
-    inode: &mut InodeEdit,
-) -> Result<bool, Error> {
+pub fn drop_privileges(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit) -> Result<bool> {
     let mut mode = inode.mode() & !SET_UID;
     // Without group execute, this bit once meant mandatory locking.
     if mode & GROUP_EXECUTE != 0 {
@@ -61,10 +54,7 @@ pub fn drop_privileges(
 ///
 /// # Errors
 /// The errors of [`attributes::remove`].
-pub fn drop_capabilities(
-    handle: &mut AllocHandle<'_, '_>,
-    inode: &mut InodeEdit,
-) -> Result<bool, Error> {
+pub fn drop_capabilities(handle: &mut AllocHandle<'_, '_>, inode: &mut InodeEdit) -> Result<bool> {
     match attributes::remove(handle, inode, b"security.capability") {
         Ok(()) => Ok(true),
         // A file system without attributes has no capabilities.
@@ -84,7 +74,7 @@ pub fn set_owner(
     inode: &mut InodeEdit,
     uid: Option<u32>,
     gid: Option<u32>,
-) -> Result<(), Error> {
+) -> Result<()> {
     if inode.file_type() != Some(FileType::Directory) {
         drop_privileges(handle, inode)?;
     }
@@ -101,11 +91,7 @@ pub(super) fn project_given(handle: &Handle<'_>, dir: &InodeEdit) -> Option<u32>
 }
 
 /// Fails if `inode` cannot get a name in `dir`, which belongs to another project.
-pub(super) fn check_project(
-    handle: &Handle<'_>,
-    dir: &InodeEdit,
-    inode: &InodeEdit,
-) -> Result<(), Error> {
+pub(super) fn check_project(handle: &Handle<'_>, dir: &InodeEdit, inode: &InodeEdit) -> Result<()> {
     let given = project_given(handle, dir);
     if given.is_some() && given != inode.project() { Err(Error::CrossDevice) } else { Ok(()) }
 }

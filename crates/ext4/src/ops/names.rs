@@ -7,7 +7,7 @@
 use super::directory::{Place, Sought, Vacancy};
 use super::{attributes, directory, metadata, new_inode, orphans, truncate};
 use crate::alloc::AllocHandle;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::journal::Handle;
 use crate::{FileType, NewNode};
 use meantime_ext4_format::dirent::NAME_BYTES_MAX;
@@ -43,7 +43,7 @@ pub type Unused<'a> = &'a dyn Fn(u32) -> bool;
 pub(crate) const MAYBE_USED: Unused<'static> = &|_| false;
 
 /// Checks that `name` is valid for a new name.
-pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
+pub(super) fn check_name(name: &[u8]) -> Result<()> {
     match name {
         b"" => Err(Error::NotFound),
         b"." | b".." => Err(Error::Exists),
@@ -56,7 +56,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
 }
 
 /// Checks that `name` is valid for an existing name.
-pub(super) fn check_old_name(name: &[u8]) -> Result<(), Error> {
+pub(super) fn check_old_name(name: &[u8]) -> Result<()> {
     check_name(name).map_err(|error| match error {
         Error::Exists => Error::Invalid("`.` and `..` stay where they are"),
         other => other,
@@ -64,7 +64,7 @@ pub(super) fn check_old_name(name: &[u8]) -> Result<(), Error> {
 }
 
 /// Loads directory `ino`, to which a name is to be added (`may_create`).
-pub(super) fn load_parent(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Error> {
+pub(super) fn load_parent(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit> {
     let dir = handle.load_inode(ino)?;
     if dir.file_type() != Some(FileType::Directory) {
         return Err(Error::NotDirectory);
@@ -77,12 +77,12 @@ pub(super) fn load_parent(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Er
 }
 
 /// Fails if `dir` must not lose names (`may_delete`).
-pub(super) fn check_may_lose(dir: &InodeEdit) -> Result<(), Error> {
+pub(super) fn check_may_lose(dir: &InodeEdit) -> Result<()> {
     if dir.flags() & flags::APPEND != 0 { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Fails if `inode` must keep its names.
-pub(super) fn check_may_go(inode: &InodeEdit) -> Result<(), Error> {
+pub(super) fn check_may_go(inode: &InodeEdit) -> Result<()> {
     if inode.flags() & (flags::APPEND | flags::IMMUTABLE) != 0 {
         Err(Error::NotPermitted)
     } else {
@@ -95,14 +95,14 @@ pub(super) fn look_up(
     handle: &Handle<'_>,
     dir: &InodeEdit,
     name: &[u8],
-) -> Result<Option<(Place, InodeEdit)>, Error> {
+) -> Result<Option<(Place, InodeEdit)>> {
     let Some(place) = directory::find(handle, dir, name)? else { return Ok(None) };
     let inode = handle.load_linked_inode(place.ino)?;
     Ok(Some((place, inode)))
 }
 
 /// Finds room in `dir` for `name`, which must not exist.
-fn make_room(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Vacancy, Error> {
+fn make_room(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Vacancy> {
     match directory::seek(handle, dir, name)? {
         Sought::Absent(vacancy) => Ok(vacancy),
         Sought::There(_) => Err(Error::Exists),
@@ -118,8 +118,8 @@ pub(super) fn is_directory(inode: &InodeEdit) -> bool {
 pub(super) fn change_directory<T>(
     handle: &mut AllocHandle<'_, '_>,
     mut dir: InodeEdit,
-    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<T, Error>,
-) -> Result<T, Error> {
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<T>,
+) -> Result<T> {
     let result = work(handle, &mut dir)?;
     let now = handle.now();
     dir.set_modified(now);
@@ -132,8 +132,8 @@ pub(super) fn change_directory<T>(
 pub(super) fn change_inode(
     handle: &mut AllocHandle<'_, '_>,
     mut inode: InodeEdit,
-    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<(), Error>,
-) -> Result<(), Error> {
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit) -> Result<()>,
+) -> Result<()> {
     work(handle, &mut inode)?;
     inode.set_changed(handle.now());
     handle.store_inode(&inode, false)
@@ -144,7 +144,7 @@ pub(super) fn entry_for<'a>(inode: &InodeEdit, name: &'a [u8]) -> NewEntry<'a> {
 }
 
 /// Fails if `dir` cannot have another subdirectory (`EXT4_DIR_LINK_MAX`).
-pub(super) fn check_may_count(handle: &Handle<'_>, dir: &InodeEdit) -> Result<(), Error> {
+pub(super) fn check_may_count(handle: &Handle<'_>, dir: &InodeEdit) -> Result<()> {
     let uncounted = handle.superblock().features().has_ro_compat(ro_compat::DIR_NLINK)
         && dir.flags() & flags::INDEX != 0;
     if dir.links() >= LINKS_MAX && !uncounted { Err(Error::TooManyLinks) } else { Ok(()) }
@@ -170,7 +170,7 @@ fn put(
     (dir, vacancy): (InodeEdit, Vacancy),
     name: &[u8],
     inode: &InodeEdit,
-) -> Result<(), Error> {
+) -> Result<()> {
     change_directory(handle, dir, |handle, dir| {
         directory::add(handle, dir, entry_for(inode, name), vacancy)?;
         if is_directory(inode) {
@@ -190,7 +190,7 @@ pub fn create(
     parent: u32,
     name: &[u8],
     new: &NewNode,
-) -> Result<u32, Error> {
+) -> Result<u32> {
     mknod(handle, parent, name, new, FileType::Regular, (0, 0))
 }
 
@@ -207,7 +207,7 @@ pub fn mknod(
     new: &NewNode,
     file_type: FileType,
     device: (u32, u32),
-) -> Result<u32, Error> {
+) -> Result<u32> {
     if matches!(file_type, FileType::Directory | FileType::Symlink) {
         return Err(Error::Invalid("not a type to make nodes of"));
     }
@@ -233,7 +233,7 @@ pub fn mknod(
 ///
 /// # Errors
 /// The errors of [`create`].
-pub fn tmpfile(handle: &mut AllocHandle<'_, '_>, parent: u32, new: &NewNode) -> Result<u32, Error> {
+pub fn tmpfile(handle: &mut AllocHandle<'_, '_>, parent: u32, new: &NewNode) -> Result<u32> {
     let dir = load_parent(handle, parent)?;
     let mut inode = new_inode::make(handle, &dir, FileType::Regular, new)?;
     orphans::add(handle, &mut inode)?;
@@ -250,7 +250,7 @@ pub fn mkdir(
     parent: u32,
     name: &[u8],
     new: &NewNode,
-) -> Result<u32, Error> {
+) -> Result<u32> {
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
     let vacancy = make_room(handle, &dir, name)?;
@@ -273,7 +273,7 @@ pub fn symlink(
     name: &[u8],
     target: &[u8],
     new: &NewNode,
-) -> Result<u32, Error> {
+) -> Result<u32> {
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
     let vacancy = make_room(handle, &dir, name)?;
@@ -291,12 +291,7 @@ pub fn symlink(
 /// # Errors
 /// The errors of [`create`]; [`Error::NotPermitted`] for a directory; [`Error::TooManyLinks`];
 /// [`Error::CrossDevice`] into a directory of another project.
-pub fn link(
-    handle: &mut AllocHandle<'_, '_>,
-    ino: u32,
-    parent: u32,
-    name: &[u8],
-) -> Result<(), Error> {
+pub fn link(handle: &mut AllocHandle<'_, '_>, ino: u32, parent: u32, name: &[u8]) -> Result<()> {
     check_name(name)?;
     let dir = load_parent(handle, parent)?;
     let vacancy = make_room(handle, &dir, name)?;
@@ -330,7 +325,7 @@ pub(super) fn lose_name(
     handle: &mut AllocHandle<'_, '_>,
     inode: InodeEdit,
     unused: Unused<'_>,
-) -> Result<Unlinked, Error> {
+) -> Result<Unlinked> {
     let ino = inode.ino();
     let (mut is_last, mut is_unused) = (false, false);
     change_inode(handle, inode, |handle, inode| {
@@ -362,7 +357,7 @@ struct Victim {
 }
 
 impl Victim {
-    fn load(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<Self, Error> {
+    fn load(handle: &Handle<'_>, parent: u32, name: &[u8]) -> Result<Self> {
         check_old_name(name)?;
         let dir = load_parent(handle, parent)?;
         let (place, inode) = look_up(handle, &dir, name)?.ok_or(Error::NotFound)?;
@@ -384,7 +379,7 @@ pub fn unlink(
     parent: u32,
     name: &[u8],
     unused: Unused<'_>,
-) -> Result<Unlinked, Error> {
+) -> Result<Unlinked> {
     let Victim { dir, place, inode } = Victim::load(handle, parent, name)?;
     if is_directory(&inode) {
         return Err(Error::IsDirectory);
@@ -407,7 +402,7 @@ pub fn rmdir(
     parent: u32,
     name: &[u8],
     unused: Unused<'_>,
-) -> Result<Unlinked, Error> {
+) -> Result<Unlinked> {
     let Victim { dir, place, inode } = Victim::load(handle, parent, name)?;
     if !is_directory(&inode) {
         return Err(Error::NotDirectory);

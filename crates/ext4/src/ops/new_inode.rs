@@ -1,7 +1,7 @@
 //! Creates inodes (kernel: `fs/ext4/ialloc.c`).
 
 use crate::alloc::{AllocHandle, Want};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::journal::Handle;
 use crate::ops::{acl, extents, metadata};
 use crate::{FileType, NewNode};
@@ -48,7 +48,7 @@ fn type_bits(file_type: FileType) -> u16 {
 }
 
 /// Returns a generation other than that of the slot's last inode.
-fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32, Error> {
+fn generation(handle: &Handle<'_>, ino: u32) -> Result<u32> {
     let (block, at) = handle.volume().inode_place(ino)?;
     let slot_bytes = handle.superblock().inode_bytes() as usize;
     let before = InodeEdit::of(ino, &handle.block(block)?[at..at + slot_bytes]).generation();
@@ -68,7 +68,7 @@ pub(super) fn make(
     parent: &InodeEdit,
     file_type: FileType,
     new: &NewNode,
-) -> Result<InodeEdit, Error> {
+) -> Result<InodeEdit> {
     let is_directory = file_type == FileType::Directory;
     let ino = handle.allocator.inode(handle, parent.ino(), is_directory)?;
     let generation = generation(handle, ino)?;
@@ -122,7 +122,7 @@ pub(super) fn set_target(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     target: &[u8],
-) -> Result<(), Error> {
+) -> Result<()> {
     if target.is_empty() {
         return Err(Error::NotFound);
     }

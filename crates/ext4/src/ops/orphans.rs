@@ -11,7 +11,7 @@ use super::progress::Progress;
 use super::{attributes, extents};
 use crate::alloc::AllocHandle;
 use crate::journal::{Handle, OrphanPlace};
-use crate::{Corruption, Defect, Error, FileType};
+use crate::{Corruption, Defect, FileType, Result};
 use meantime_ext4_format::checksum::crc32c;
 use meantime_ext4_format::edit::InodeEdit;
 use meantime_ext4_format::features::{compat, ro_compat};
@@ -27,7 +27,7 @@ const TAIL_BYTES: usize = 8;
 ///
 /// # Errors
 /// The errors of [`Handle::edit`].
-pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
+pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<()> {
     if size <= i32::MAX as u64 {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub fn note_size(handle: &mut Handle<'_>, size: u64) -> Result<(), Error> {
 ///
 /// # Errors
 /// The errors of [`Handle::edit`].
-pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<(), Error> {
+pub fn set_present(handle: &mut Handle<'_>, present: bool) -> Result<()> {
     let mut superblock = handle.load_superblock()?;
     let has_file = handle.superblock().features().has_compat(compat::ORPHAN_FILE);
     if !has_file || superblock.has_ro_compat(ro_compat::ORPHAN_PRESENT) == present {
@@ -81,7 +81,7 @@ impl OrphanBlock {
 
 impl OrphanFile {
     /// Returns the file system's orphan file, if it has one.
-    fn of(handle: &Handle<'_>) -> Result<Option<Self>, Error> {
+    fn of(handle: &Handle<'_>) -> Result<Option<Self>> {
         if !handle.superblock().features().has_compat(compat::ORPHAN_FILE) {
             return Ok(None);
         }
@@ -96,7 +96,7 @@ impl OrphanFile {
         crc32c(state, &content[..content.len() - TAIL_BYTES]).to_le_bytes()
     }
 
-    fn block(&self, handle: &Handle<'_>, logical: u64) -> Result<OrphanBlock, Error> {
+    fn block(&self, handle: &Handle<'_>, logical: u64) -> Result<OrphanBlock> {
         let volume = handle.volume();
         let wrong = Corruption::new(Defect::OrphanList).in_inode(self.inode.ino());
         let run = volume.run_at(&self.inode, logical)?;
@@ -123,7 +123,7 @@ impl OrphanFile {
         logical: u64,
         instead: u32,
         ino: u32,
-    ) -> Result<bool, Error> {
+    ) -> Result<bool> {
         let found = self.block(handle, logical)?;
         let Some(at) = found.entries().position(|entry| entry == instead) else { return Ok(false) };
         let has_checksums = handle.superblock().has_checksums();
@@ -138,7 +138,7 @@ impl OrphanFile {
     }
 
     /// Stores `ino` in a free entry. Returns its block, or `None` if the file is full.
-    fn put(&self, handle: &mut Handle<'_>, ino: u32) -> Result<Option<u64>, Error> {
+    fn put(&self, handle: &mut Handle<'_>, ino: u32) -> Result<Option<u64>> {
         let first = handle.orphans().room();
         for logical in first..self.blocks {
             if self.replace(handle, logical, 0, ino)? {
@@ -151,7 +151,7 @@ impl OrphanFile {
     }
 
     /// Returns the orphans in the file, each with its logical block.
-    fn list(&self, handle: &Handle<'_>) -> Result<Vec<(u32, u64)>, Error> {
+    fn list(&self, handle: &Handle<'_>) -> Result<Vec<(u32, u64)>> {
         let mut all = Vec::new();
         for logical in 0..self.blocks {
             let block = self.block(handle, logical)?;
@@ -165,7 +165,7 @@ impl OrphanFile {
 ///
 /// # Errors
 /// Damage, or a device error.
-pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<()> {
     handle.fast_ineligible();
     let ino = inode.ino();
     // A second entry would make the list a circle.
@@ -194,7 +194,7 @@ pub fn add(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> 
 ///
 /// # Errors
 /// [`Defect::OrphanList`] if `inode` is no orphan; or a device error.
-pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<(), Error> {
+pub fn remove(handle: &mut Handle<'_>, inode: &mut InodeEdit) -> Result<()> {
     handle.fast_ineligible();
     learn(handle)?;
     let ino = inode.ino();
@@ -243,11 +243,11 @@ struct Walk {
 }
 
 /// Finds the orphans on the disk.
-fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
+fn walk(handle: &Handle<'_>) -> Result<Walk> {
     let mut found = Walk::default();
     let mut listed = HashSet::new();
     // The closure returns `None` if the inode is free.
-    let mut check = |ino: u32| -> Result<Option<DiskInode>, Error> {
+    let mut check = |ino: u32| -> Result<Option<DiskInode>> {
         let wrong = Corruption::new(Defect::OrphanList).in_inode(ino);
         let superblock = handle.superblock();
         if superblock.is_reserved(ino) || ino < superblock.first_ino() || !listed.insert(ino) {
@@ -280,7 +280,7 @@ fn walk(handle: &Handle<'_>) -> Result<Walk, Error> {
 
 /// Loads the places of all orphans into memory, if they are not there yet. Every change of an
 /// orphan calls this first, so the disk has the state before `handle`.
-fn learn(handle: &Handle<'_>) -> Result<(), Error> {
+fn learn(handle: &Handle<'_>) -> Result<()> {
     if !handle.orphans().is_known() {
         handle.orphans().learn(walk(handle)?.orphans.into_iter().collect());
     }
@@ -292,7 +292,7 @@ fn learn(handle: &Handle<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`Defect::OrphanList`] if the list is circular, or contains an inode that is free or reserved;
 /// or a device error.
-pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
+pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>> {
     Ok(walk(handle)?.orphans.into_iter().map(|(ino, _)| ino).collect())
 }
 
@@ -300,7 +300,7 @@ pub fn list(handle: &Handle<'_>) -> Result<Vec<u32>, Error> {
 ///
 /// # Errors
 /// The errors of [`list`].
-pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
+pub fn drop_stale(handle: &mut Handle<'_>) -> Result<()> {
     let stale = walk(handle)?.stale;
     if stale.is_empty() {
         return Ok(());
@@ -317,7 +317,7 @@ pub fn drop_stale(handle: &mut Handle<'_>) -> Result<(), Error> {
 ///
 /// # Errors
 /// The errors of [`list`].
-pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
+pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool> {
     learn(handle)?;
     Ok(handle.orphan(ino).is_some())
 }
@@ -329,11 +329,7 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool, Error> {
 ///
 /// # Errors
 /// Damage, or a device error.
-pub fn finish(
-    handle: &mut AllocHandle<'_, '_>,
-    ino: u32,
-    budget: usize,
-) -> Result<Progress, Error> {
+pub fn finish(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Result<Progress> {
     let mut inode = handle.load_inode(ino)?;
     if !contains(handle, ino)? {
         return Err(Corruption::new(Defect::OrphanList).in_inode(ino).into());
@@ -364,11 +360,7 @@ pub fn finish(
 ///
 /// # Errors
 /// Damage, or a device error.
-pub fn delete(
-    handle: &mut AllocHandle<'_, '_>,
-    ino: u32,
-    budget: usize,
-) -> Result<Progress, Error> {
+pub fn delete(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Result<Progress> {
     let mut inode = handle.load_inode(ino)?;
     if empty(handle, &mut inode, budget)? == Progress::More {
         add(handle, &mut inode)?;
@@ -384,7 +376,7 @@ fn empty(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     budget: usize,
-) -> Result<Progress, Error> {
+) -> Result<Progress> {
     if inode.parsed(handle.superblock())?.has_blocks() {
         inode.set_size(0);
         let progress = extents::remove(handle, inode, 0..extents::MAX_LOGICAL, budget)?;
@@ -397,7 +389,7 @@ fn empty(
 }
 
 /// Frees the number of `inode`, which has no blocks or attributes and is no orphan.
-fn free(handle: &mut AllocHandle<'_, '_>, mut inode: InodeEdit) -> Result<(), Error> {
+fn free(handle: &mut AllocHandle<'_, '_>, mut inode: InodeEdit) -> Result<()> {
     inode.set_deletion_time(handle.now().seconds as u32);
     inode.set_changed(handle.now());
     let directory = inode.file_type() == Some(FileType::Directory);

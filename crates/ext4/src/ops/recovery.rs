@@ -4,7 +4,7 @@
 use super::{fast_commits, orphans};
 use crate::FileType;
 use crate::alloc::{AllocHandle, Allocator};
-use crate::error::{Corruption, Defect, Error};
+use crate::error::{Corruption, Defect, Result};
 use crate::journal::{Changes, Handle, Held, Orphans, Sequence, time_now};
 use meantime_ext4_format::journal::FastCommits;
 use meantime_ext4_format::{ROOT_INO, Source, Volume};
@@ -14,7 +14,7 @@ use meantime_ext4_format::{ROOT_INO, Source, Volume};
 ///
 /// # Errors
 /// Fails if one of these is missing or damaged, or with a device error.
-pub(crate) fn validate(volume: &Volume<impl Source + Sync>) -> Result<(), Error> {
+pub(crate) fn validate(volume: &Volume<impl Source + Sync>) -> Result<()> {
     if volume.linked_inode(ROOT_INO)?.file_type() != FileType::Directory {
         return Err(Corruption::new(Defect::InodeField("type")).in_inode(ROOT_INO).into());
     }
@@ -29,10 +29,7 @@ pub(crate) fn validate(volume: &Volume<impl Source + Sync>) -> Result<(), Error>
 ///
 /// # Errors
 /// Fails if the fast commits cannot be applied; damage, or a device error.
-pub(crate) fn apply(
-    volume: &Volume<impl Source + Sync>,
-    commits: FastCommits,
-) -> Result<Changes, Error> {
+pub(crate) fn apply(volume: &Volume<impl Source + Sync>, commits: FastCommits) -> Result<Changes> {
     let outcome = commits.outcome(volume)?;
     let held = Held::default();
     for blocks in fast_commits::given(&outcome) {

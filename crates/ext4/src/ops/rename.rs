@@ -10,7 +10,7 @@ use super::names::{
 };
 use super::{directory, metadata, new_inode};
 use crate::alloc::AllocHandle;
-use crate::error::{Corruption, Defect, Error};
+use crate::error::{Corruption, Defect, Error, Result};
 use crate::journal::Handle;
 use crate::{FileType, NewNode, RenameFlags};
 use meantime_ext4_format::ROOT_INO;
@@ -55,7 +55,7 @@ enum Target {
 }
 
 impl Target {
-    fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Self, Error> {
+    fn find(handle: &Handle<'_>, dir: &InodeEdit, name: &[u8]) -> Result<Self> {
         Ok(match directory::seek(handle, dir, name)? {
             Sought::Absent(vacancy) => Self::Absent(vacancy),
             Sought::There(place) => {
@@ -74,7 +74,7 @@ impl Target {
 }
 
 /// Returns whether directory `dir` is `above`, or below it.
-fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool, Error> {
+fn is_within(handle: &Handle<'_>, dir: u32, above: u32) -> Result<bool> {
     let volume = handle.volume();
     let mut seen = HashSet::new();
     let mut at = dir;
@@ -100,7 +100,7 @@ impl<'a> Ends<'a> {
         old: Name<'a>,
         new: Name<'a>,
         flags: RenameFlags,
-    ) -> Result<Option<(Self, Target)>, Error> {
+    ) -> Result<Option<(Self, Target)>> {
         check_old_name(old.name)?;
         check_old_name(new.name)?;
         let old_dir = load_parent(handle, old.parent)?;
@@ -176,7 +176,7 @@ impl<'a> Ends<'a> {
         handle: &mut AllocHandle<'_, '_>,
         inode: &InodeEdit,
         parent: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         let has_parent = is_directory(inode) && self.has_other_parent();
         let inode = handle.load_inode(inode.ino())?;
         change_inode(handle, inode, |handle, inode| {
@@ -185,7 +185,7 @@ impl<'a> Ends<'a> {
     }
 
     /// Exchanges source and `target`.
-    fn exchange(&self, handle: &mut AllocHandle<'_, '_>, target: &InodeEdit) -> Result<(), Error> {
+    fn exchange(&self, handle: &mut AllocHandle<'_, '_>, target: &InodeEdit) -> Result<()> {
         let (source, old, new) = (&self.source, self.old, self.new);
         let recount = |dir: &mut InodeEdit, comes: &InodeEdit, goes: &InodeEdit| match (
             self.has_other_parent(),
@@ -214,7 +214,7 @@ impl<'a> Ends<'a> {
         handle: &mut AllocHandle<'_, '_>,
         target: Target,
         unused: Unused<'_>,
-    ) -> Result<Option<Unlinked>, Error> {
+    ) -> Result<Option<Unlinked>> {
         let (source, new) = (&self.source, self.new);
         let counts = is_directory(source) && self.has_other_parent();
         let dir = handle.load_inode(new.parent)?;
@@ -243,11 +243,7 @@ impl<'a> Ends<'a> {
     }
 
     /// Removes the old name, or points it to a whiteout.
-    fn leave(
-        &self,
-        handle: &mut AllocHandle<'_, '_>,
-        whiteout: Option<&InodeEdit>,
-    ) -> Result<(), Error> {
+    fn leave(&self, handle: &mut AllocHandle<'_, '_>, whiteout: Option<&InodeEdit>) -> Result<()> {
         let counts = is_directory(&self.source) && self.has_other_parent();
         change_name(handle, self.old, |handle, dir, place| {
             if place.ino != self.source.ino() {
@@ -270,8 +266,8 @@ impl<'a> Ends<'a> {
 fn change_name(
     handle: &mut AllocHandle<'_, '_>,
     of: Name<'_>,
-    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit, &Place) -> Result<(), Error>,
-) -> Result<(), Error> {
+    work: impl FnOnce(&mut AllocHandle<'_, '_>, &mut InodeEdit, &Place) -> Result<()>,
+) -> Result<()> {
     let dir = handle.load_inode(of.parent)?;
     let place = directory::find(handle, &dir, of.name)?.ok_or(Error::NotFound)?;
     change_directory(handle, dir, |handle, dir| work(handle, dir, &place))
@@ -293,7 +289,7 @@ pub fn rename(
     new: Name<'_>,
     (flags, owner): (RenameFlags, &NewNode),
     unused: Unused<'_>,
-) -> Result<Renamed, Error> {
+) -> Result<Renamed> {
     if flags.exchange && (flags.no_replace || flags.whiteout) {
         return Err(Error::Invalid("what is exchanged is there, and leaves nothing"));
     }
@@ -332,7 +328,7 @@ fn new_whiteout(
     handle: &mut AllocHandle<'_, '_>,
     parent: u32,
     owner: &NewNode,
-) -> Result<InodeEdit, Error> {
+) -> Result<InodeEdit> {
     let dir = load_parent(handle, parent)?;
     let new = NewNode { mode: 0, ..*owner };
     let mut inode = new_inode::make(handle, &dir, FileType::Character, &new)?;

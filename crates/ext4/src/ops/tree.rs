@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::alloc::{AllocHandle, Want};
 use crate::journal::Handle;
-use crate::{Corruption, Defect, Error, Unsupported};
+use crate::{Corruption, Defect, Error, Result, Unsupported};
 use meantime_ext4_format::MappedExtent;
 use meantime_ext4_format::edit::{InodeEdit, NodeEdit};
 use meantime_ext4_format::extents::{MAX_DEPTH, NodePlace};
@@ -37,11 +37,7 @@ fn wrong(inode: &InodeEdit, defect: Defect, block: Option<u64>) -> Error {
 
 /// Returns the path from the root of `inode`'s extent tree to the leaf of block `logical`, each
 /// node checked.
-pub(super) fn descend(
-    handle: &Handle<'_>,
-    inode: &InodeEdit,
-    logical: u64,
-) -> Result<Vec<Level>, Error> {
+pub(super) fn descend(handle: &Handle<'_>, inode: &InodeEdit, logical: u64) -> Result<Vec<Level>> {
     let volume = handle.volume();
     let mut levels = Vec::with_capacity(usize::from(MAX_DEPTH) + 1);
     let (mut block, mut place) = (None, NodePlace::root());
@@ -77,7 +73,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     pub(super) fn of(
         handle: &'t mut AllocHandle<'h, 'a>,
         inode: &'t mut InodeEdit,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self> {
         if inode.flags() & flags::EXTENTS == 0 || inode.flags() & flags::INLINE_DATA != 0 {
             return Err(Unsupported {
                 what: format!("giving blocks to a file without extents (inode {})", inode.ino()),
@@ -93,7 +89,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     }
 
     /// Returns the path from the root to the leaf of block `logical`, with each node checked.
-    pub(super) fn descend(&self, logical: u64) -> Result<Vec<Level>, Error> {
+    pub(super) fn descend(&self, logical: u64) -> Result<Vec<Level>> {
         descend(self.handle, self.inode, logical)
     }
 
@@ -102,7 +98,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
         &mut self,
         block: Option<u64>,
         work: impl FnOnce(&mut NodeEdit<&mut [u8]>) -> T,
-    ) -> Result<T, Error> {
+    ) -> Result<T> {
         let wrong = |defect| Corruption::new(defect);
         let Some(block) = block else {
             let mut node = NodeEdit::of(&mut self.inode.block_area_mut()[..]).map_err(wrong)?;
@@ -127,7 +123,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
 
     /// Allocates an empty node, `depth` levels above the leaves, for a file with data in block
     /// `near`.
-    fn new_node(&mut self, depth: u16, parent: Option<u64>, near: u64) -> Result<u64, Error> {
+    fn new_node(&mut self, depth: u16, parent: Option<u64>, near: u64) -> Result<u64> {
         let superblock = self.handle.superblock();
         // The node goes near other nodes, or else to the start of the group, where the data will
         // not continue.
@@ -143,7 +139,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     }
 
     /// Frees the block of a node that was removed from the tree.
-    fn free_node(&mut self, block: u64) -> Result<(), Error> {
+    fn free_node(&mut self, block: u64) -> Result<()> {
         self.handle.allocator.free_blocks(self.handle, block..block + 1)?;
         self.handle.forget(block);
         self.count(-1);
@@ -151,7 +147,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     }
 
     /// Updates the nodes above node `at` of `path`, which now begins with logical block `first`.
-    pub(super) fn set_first(&mut self, path: &[Level], at: usize, first: u32) -> Result<(), Error> {
+    pub(super) fn set_first(&mut self, path: &[Level], at: usize, first: u32) -> Result<()> {
         for level in path[..at].iter().rev() {
             self.edit(level.block, |node| node.set_first(level.slot, first))?;
             if level.slot != 0 {
@@ -164,11 +160,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     /// Makes room in the full leaf at the end of `path` for `extent`, which belongs at the leaf's
     /// `slot`. Splits one node, or adds a level to the tree, so the leaf itself may still be full.
     /// Returns `true` if it put `extent` into a new leaf.
-    pub(super) fn make_room(
-        &mut self,
-        path: &[Level],
-        extent: &MappedExtent,
-    ) -> Result<bool, Error> {
+    pub(super) fn make_room(&mut self, path: &[Level], extent: &MappedExtent) -> Result<bool> {
         let leaf = path.len() - 1;
         // The parent of the node to be split has room for another entry.
         let Some(above) = path[..leaf].iter().rposition(|level| !level.node.is_full()) else {
@@ -199,7 +191,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     }
 
     /// Moves the root's entries to a new node.
-    fn grow(&mut self, root: &Level, near: u64) -> Result<(), Error> {
+    fn grow(&mut self, root: &Level, near: u64) -> Result<()> {
         let depth = root.node.depth();
         if depth >= MAX_DEPTH || root.node.is_empty() {
             return Err(self.wrong(Defect::ExtentHeader, None));
@@ -218,7 +210,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
 
     /// Removes the empty leaf at the end of `path` from the tree, with the nodes above it that have
     /// no other child.
-    pub(super) fn remove_leaf(&mut self, path: &[Level]) -> Result<(), Error> {
+    pub(super) fn remove_leaf(&mut self, path: &[Level]) -> Result<()> {
         for (at, level) in path.iter().enumerate().rev() {
             if at + 1 == path.len() {
                 let Some(block) = level.block else { return Ok(()) };
@@ -241,7 +233,7 @@ impl<'t, 'h, 'a> Tree<'t, 'h, 'a> {
     }
 
     /// Moves the entries of the root's only child into the root while they fit.
-    pub(super) fn collapse(&mut self) -> Result<(), Error> {
+    pub(super) fn collapse(&mut self) -> Result<()> {
         loop {
             let area = *self.inode.block_area();
             let root = NodeEdit::of(&area[..]).map_err(Corruption::new)?;

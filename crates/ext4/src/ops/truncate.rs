@@ -4,7 +4,7 @@ use super::progress::Progress;
 use super::{extents, orphans};
 use crate::alloc::AllocHandle;
 use crate::journal::Handle;
-use crate::{Error, FileType, Unsupported};
+use crate::{Error, FileType, Result, Unsupported};
 use meantime_ext4_format::RunState;
 use meantime_ext4_format::block_map::{DIRECT, span};
 use meantime_ext4_format::edit::InodeEdit;
@@ -34,7 +34,7 @@ pub fn max_size(handle: &Handle<'_>, inode: &InodeEdit) -> u64 {
 /// # Errors
 /// [`Error::IsDirectory`], [`Error::Special`], [`Error::Unsupported`]; the errors of
 /// [`Handle::load_inode`].
-pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit, Error> {
+pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit> {
     let inode = handle.load_inode(ino)?;
     inode.parsed(handle.superblock())?.check_supported()?;
     match inode.file_type() {
@@ -65,7 +65,7 @@ pub fn set_size(
     ino: u32,
     size: u64,
     budget: usize,
-) -> Result<Progress, Error> {
+) -> Result<Progress> {
     let mut inode = load_file(handle, ino)?;
     if size > max_size(handle, &inode) {
         return Err(Error::FileTooBig);
@@ -93,7 +93,7 @@ pub fn set_size(
 ///
 /// # Errors
 /// Damage, or a device error.
-pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<bool, Error> {
+pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<bool> {
     if inode.flags() & (flags::EXTENTS | flags::INLINE_DATA) != flags::EXTENTS {
         return Ok(false);
     }
@@ -115,7 +115,7 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
 ///
 /// # Errors
 /// Damage, or a device error.
-pub fn go_on(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Result<Progress, Error> {
+pub fn go_on(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Result<Progress> {
     let mut inode = load_file(handle, ino)?;
     let progress = extents::remove_behind(handle, &mut inode, budget)?;
     // An inode that lost its last name meanwhile stays an orphan. One that got its first name stops

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use super::Caller;
-use crate::Error;
+use crate::{Error, Result};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// A user of blocks, which decides how many have to be left (kernel: `fs/ext4/balloc.c`,
@@ -95,7 +95,7 @@ impl Pool {
     }
 
     /// Promises between one and `most` blocks to `who`. Returns how many.
-    pub(crate) fn promise(&self, who: Who, most: u64) -> Result<u64, Error> {
+    pub(crate) fn promise(&self, who: Who, most: u64) -> Result<u64> {
         let mut totals = self.lock();
         let left = totals.free.saturating_sub(totals.promised);
         let mut blocks = most.min(left.saturating_sub(self.kept_back()));
@@ -134,7 +134,7 @@ impl Pool {
     }
 
     /// Promises exactly `blocks` blocks to the [`Caller`] for whom this thread acts.
-    pub(crate) fn reserve(self: &Arc<Self>, blocks: u64) -> Result<Reservation, Error> {
+    pub(crate) fn reserve(self: &Arc<Self>, blocks: u64) -> Result<Reservation> {
         if blocks > 0 {
             let promised = self.promise(Who::Caller, blocks)?;
             if promised < blocks {

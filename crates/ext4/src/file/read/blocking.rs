@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::cached::{CachedRead, PagePart, Step, part};
 use crate::cache::{FillDuty, LookUp, PAGE, PAGE_BYTES};
 use crate::counters::Count;
-use crate::error::Error;
+use crate::error::Result;
 use crate::file::File;
 use crate::io::IoContext;
 use crate::io::direct::Stopped;
@@ -39,7 +39,7 @@ impl File {
         mut at: u64,
         mut end: u64,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         let mount = &*self.node().mount;
         target.is_from_device = true;
         let guard = self.keep_blocks();
@@ -93,7 +93,7 @@ impl File {
 
 impl CachedRead<'_, '_, '_> {
     /// Reads `pages`, whose number is bounded.
-    fn turn(&mut self, pages: Range<u64>) -> Result<(), Error> {
+    fn turn(&mut self, pages: Range<u64>) -> Result<()> {
         // No other reader waits for this read while it waits, because it has no duty and its
         // context is free.
         for index in self.through_context(pages)? {
@@ -111,7 +111,7 @@ impl CachedRead<'_, '_, '_> {
     }
 
     /// Reads those of `pages` that no other reader is reading. Returns the rest.
-    fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>, Error> {
+    fn through_context(&mut self, pages: Range<u64>) -> Result<Vec<u64>> {
         let mount = self.mount;
         let io = &mut *mount.contexts.take()?;
         self.begin(pages);
@@ -263,7 +263,7 @@ impl CachedRead<'_, '_, '_> {
     /// not be running), reads the page itself.
     #[cold]
     #[inline(never)]
-    fn wait_for_other(&mut self, index: u64) -> Result<(), Error> {
+    fn wait_for_other(&mut self, index: u64) -> Result<()> {
         let mount = self.mount;
         check_may_wait(Rank::PagesFilling);
         mount.counts.add(Count::Waits, 1);

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use crate::cache::{Claiming, FillDuty, LookUp, PAGE, PAGE_BYTES, PageCache};
 use crate::counters::Count;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::Mount;
 use crate::inode::extents::{Extents, Finder};
@@ -91,7 +91,7 @@ impl File {
         offset: u64,
         len: usize,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         let mount = &*self.node().mount;
         let (cache, ino) = (mount.contexts.cache(), u64::from(self.node().ino()));
         let end = offset + len as u64;

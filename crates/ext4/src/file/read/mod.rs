@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::cache::PAGE;
 use crate::counters::Count;
-use crate::error::Error;
+use crate::error::Result;
 use crate::file::File;
 use crate::inode::extents::{Extents, Finder};
 use crate::io::direct::Stopped;
@@ -28,7 +28,7 @@ use crate::options::ReadOptions;
 
 impl File {
     /// Returns extents that cover the bytes `offset..end`.
-    pub(crate) fn extents_of(&self, offset: u64, end: u64) -> Result<Arc<Extents>, Error> {
+    pub(crate) fn extents_of(&self, offset: u64, end: u64) -> Result<Arc<Extents>> {
         let node = self.node();
         let shift = node.mount.block_shift;
         if let Some(extents) = self.extents.as_ref().filter(|extents| extents.reaches(end, shift)) {
@@ -50,7 +50,7 @@ impl File {
     }
 
     /// Returns the extents of `pages`.
-    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>, Error> {
+    pub(crate) fn extents_of_pages(&self, pages: &Range<u64>) -> Result<Arc<Extents>> {
         let end = pages.end.saturating_mul(PAGE).min(self.size());
         if pages.start.saturating_mul(PAGE) >= end {
             return Ok(Arc::default());
@@ -77,7 +77,7 @@ impl File {
         offset: u64,
         len: usize,
         options: &ReadOptions,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         let node = self.node();
         let mount = &*node.mount;
         let mut end = offset + len as u64;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::cached::whole_pages;
 use crate::cache::{PAGE, PAGE_BYTES};
 use crate::counters::Count;
-use crate::error::Error;
+use crate::error::Result;
 use crate::file::File;
 use crate::inode::extents::Finder;
 use crate::io::IoContext;
@@ -107,7 +107,7 @@ impl File {
 
     /// Sends reads of the bytes `offset..end`, at most half the cache, without waiting for the
     /// data.
-    pub(crate) fn fetch(&self, offset: u64, end: u64) -> Result<(), Error> {
+    pub(crate) fn fetch(&self, offset: u64, end: u64) -> Result<()> {
         if offset >= end {
             return Ok(());
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::alloc::{AllocHandle, Reservation, Want};
 use crate::cache::PAGE;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::inode::attributes::Attributes;
 use crate::inode::extents::Blocks;
 use crate::inode::shared::{Inode, Snapshot};
@@ -110,7 +110,7 @@ impl<'a> Writeback<'a> {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]: mounted for reading.
-    pub(crate) fn of(mount: &'a Mount) -> Result<Self, Error> {
+    pub(crate) fn of(mount: &'a Mount) -> Result<Self> {
         Ok(Self {
             contexts: &mount.contexts,
             rw_mount: mount.rw_mount.as_ref().ok_or(Error::ReadOnly)?,
@@ -133,7 +133,7 @@ impl<'a> Writeback<'a> {
         inode: &Arc<Inode>,
         wanted: &Wanted,
         with_times: bool,
-    ) -> Result<Option<Batch>, Error> {
+    ) -> Result<Option<Batch>> {
         let Some(mut taken) = self.take_dirty(inode, wanted, true)? else { return Ok(None) };
         taken.find_overwritten(self);
         let placed = match (&inode.writable, taken.part.overwrites_only) {
@@ -175,7 +175,7 @@ impl<'a> Writeback<'a> {
         inode: &Arc<Inode>,
         wanted: &Wanted,
         may_wait: bool,
-    ) -> Result<Option<CollectedPages>, Error> {
+    ) -> Result<Option<CollectedPages>> {
         let Some(writable) = &inode.writable else { return Ok(None) };
         let units = self.units;
         // One thread at a time has all dirty pages of a block, because a thread that finds the
@@ -304,10 +304,7 @@ impl<'a> Writeback<'a> {
     ///
     /// # Errors
     /// Those of the change. No page is placed.
-    pub(super) fn place_all(
-        &self,
-        all: &mut [CollectedPages],
-    ) -> Result<Option<OrderedToken>, Error> {
+    pub(super) fn place_all(&self, all: &mut [CollectedPages]) -> Result<Option<OrderedToken>> {
         let with_data = all.iter().any(|taken| !taken.part.overwrites_only);
         let is_anything = with_data || all.iter().any(CollectedPages::has_times);
         if !is_anything {
@@ -336,7 +333,7 @@ impl<'a> Writeback<'a> {
     ///
     /// # Errors
     /// The first failed write; its pages stay dirty.
-    pub(crate) fn write_back(&self, inode: &Arc<Inode>, wanted: &Wanted) -> Result<(), Error> {
+    pub(crate) fn write_back(&self, inode: &Arc<Inode>, wanted: &Wanted) -> Result<()> {
         let mut remaining = wanted.clone();
         while let Some(batch) = self.begin_batch(inode, &remaining, false)? {
             self.go_on_after(&mut remaining, &batch);
@@ -380,11 +377,7 @@ impl<'a> Writeback<'a> {
     ///
     /// # Errors
     /// The first failed write; its pages stay dirty.
-    pub(crate) fn write_back_and_wait(
-        &self,
-        inode: &Arc<Inode>,
-        range: Range<u64>,
-    ) -> Result<(), Error> {
+    pub(crate) fn write_back_and_wait(&self, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
         let Some(writable) = &inode.writable else { return Ok(()) };
         let wanted = self.snapshot_dirty(writable, range);
         wanted.map_or(Ok(()), |wanted| self.write_back_wanted(inode, writable, &wanted))
@@ -400,7 +393,7 @@ impl<'a> Writeback<'a> {
         inode: &Arc<Inode>,
         writable: &Writable,
         wanted: &Wanted,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         loop {
             self.write_back(inode, wanted)?;
             // Nothing that is written from now on is wanted. So each turn leaves fewer pages, but
@@ -535,7 +528,7 @@ impl CollectedPages {
     }
 
     /// Finds the blocks as part of a change, and allocates those that are missing.
-    fn place(&mut self, units: &Units, handle: &mut AllocHandle<'_, '_>) -> Result<(), Error> {
+    fn place(&mut self, units: &Units, handle: &mut AllocHandle<'_, '_>) -> Result<()> {
         // A change that found no space is called again, so nothing of the first call may be left.
         (self.times, self.part.changed) = (Times::default(), None);
         if self.part.overwrites_only && !self.has_times() {
@@ -560,7 +553,7 @@ impl CollectedPages {
         units: &Units,
         handle: &mut AllocHandle<'_, '_>,
         inode: &mut InodeEdit,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         // A page of a larger block may not be in the cache. Map the block unwritten: a reader of
         // that page must not see stale data before the block is written.
         let aside = units.per_block > 1;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::back::Writeback;
 use crate::alloc::Reservation;
 use crate::cache::{Claiming, Filling, PAGE, PAGE_BYTES, Written};
-use crate::error::{Error, Unsupported};
+use crate::error::{Error, Result, Unsupported};
 use crate::file::File;
 use crate::inode::extents::{Blocks, Extents};
 use crate::inode::writable::Pages;
@@ -44,7 +44,7 @@ impl File {
     ///
     /// # Errors
     /// Fails only if nothing was written.
-    pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
+    pub(super) fn write_cached(&self, data: &[u8], offset: u64) -> Result<usize> {
         let node = self.node();
         let rw_mount = node.mount.for_writing()?;
         self.zero_end(offset)?;
@@ -71,7 +71,7 @@ impl File {
 
     /// Zeroes the bytes `range`, within a block or a page, where they are not zeroes already. The
     /// caller has the content locked.
-    pub(super) fn zero_cached(&self, range: Range<u64>) -> Result<(), Error> {
+    pub(super) fn zero_cached(&self, range: Range<u64>) -> Result<()> {
         let mount = &*self.node().mount;
         let mut at = range.start;
         while at < range.end {
@@ -93,7 +93,7 @@ impl File {
 
     /// Zeroes the last block behind the file's end, in the cache and so later on the disk, before
     /// the file grows to `offset` or beyond.
-    pub(super) fn zero_end(&self, offset: u64) -> Result<(), Error> {
+    pub(super) fn zero_end(&self, offset: u64) -> Result<()> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
         if offset <= size || size % unit == 0 {
             return Ok(());
@@ -106,7 +106,7 @@ impl File {
     }
 
     /// Writes to one page.
-    fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<(), Error> {
+    fn write_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<()> {
         let (mount, inode, writable) = self.to_change()?;
         let (rw_mount, units) = (mount.for_writing()?, mount.units());
         let cache = mount.contexts.cache();
@@ -216,7 +216,7 @@ impl File {
         pages: &Pages,
         extents: &Extents,
         blocks: &Range<u64>,
-    ) -> Result<Option<Reservation>, Error> {
+    ) -> Result<Option<Reservation>> {
         let missing = |block: &u64| {
             matches!(extents.at(*block).0, Blocks::Hole) && !pages.delayed.contains(block)
         };
@@ -250,12 +250,7 @@ impl File {
 
     /// Returns the content of page `index`, which is claimed, with `content` written to it. Returns
     /// `None` if there is no memory for it now.
-    fn make_page(
-        &self,
-        index: u64,
-        within: usize,
-        content: Content<'_>,
-    ) -> Result<Option<DmaBuf>, Error> {
+    fn make_page(&self, index: u64, within: usize, content: Content<'_>) -> Result<Option<DmaBuf>> {
         let mount = &*self.node().mount;
         let cache = mount.contexts.cache();
         let mut taken = Vec::with_capacity(1);
@@ -282,7 +277,7 @@ impl File {
     }
 
     /// Reads the first bytes of page `index` from the device.
-    fn read_page(&self, index: u64, to: &mut [u8]) -> Result<(), Error> {
+    fn read_page(&self, index: u64, to: &mut [u8]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::back::Writeback;
 use crate::alloc::AllocHandle;
 use crate::cache::PAGE;
-use crate::error::Error;
+use crate::error::Result;
 use crate::inode::Mount;
 use crate::inode::shared::Inode;
 use crate::ops::{Progress, orphans};
@@ -70,10 +70,7 @@ impl Mount {
     ///
     /// # Errors
     /// Damage, or a device error.
-    pub(crate) fn delete_ended(
-        handle: &mut AllocHandle<'_, '_>,
-        ino: u32,
-    ) -> Result<Progress, Error> {
+    pub(crate) fn delete_ended(handle: &mut AllocHandle<'_, '_>, ino: u32) -> Result<Progress> {
         orphans::delete(handle, ino, STEP_BLOCKS)
     }
 
@@ -101,7 +98,7 @@ impl Mount {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    pub(crate) fn delete_orphans(&self) -> Result<(), Error> {
+    pub(crate) fn delete_orphans(&self) -> Result<()> {
         let all = self.change(|handle| {
             orphans::drop_stale(handle)?;
             orphans::list(handle)
@@ -113,7 +110,7 @@ impl Mount {
     ///
     /// # Errors
     /// Damage, or a failed read of the device.
-    fn finish_orphan(&self, ino: u32) -> Result<(), Error> {
+    fn finish_orphan(&self, ino: u32) -> Result<()> {
         let step = || self.change(|handle| orphans::finish(handle, ino, STEP_BLOCKS));
         while step()? == Progress::More {}
         Ok(())

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::back::Writeback;
 use crate::cache::PAGE;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::extents::Extents;
 use crate::inode::writable::Writable;
@@ -27,7 +27,7 @@ impl File {
         data: &[u8],
         offset: u64,
         policy: Option<Policy>,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize> {
         let (mount, inode, writable) = self.to_change()?;
         let (rw_mount, back) = (mount.for_writing()?, Writeback::of(mount)?);
         let end = offset + data.len() as u64;
@@ -75,7 +75,7 @@ impl File {
         &self,
         writable: &'a Writable,
         range: Range<u64>,
-    ) -> Result<(RwLockReadGuard<'a, ()>, Arc<Extents>), Error> {
+    ) -> Result<(RwLockReadGuard<'a, ()>, Arc<Extents>)> {
         let node = self.node();
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         let (back, mut tries) = (Writeback::of(&node.mount)?, 0);
@@ -102,7 +102,7 @@ fn write_places(
     data: &[u8],
     places: &[(u64, usize)],
     policy: Option<Policy>,
-) -> Result<(), Error> {
+) -> Result<()> {
     let (mut rest, mut result) = (data, Ok(()));
     for (place, bytes) in places {
         let mut sent = 0;
@@ -127,7 +127,7 @@ fn write_some(
     data: &[u8],
     place: u64,
     policy: Option<Policy>,
-) -> Result<usize, Error> {
+) -> Result<usize> {
     let mut buf = loop {
         io.may_write()?;
         match io.take_buffer()? {
@@ -150,7 +150,7 @@ fn write_some(
 }
 
 /// Waits for the oldest request. Returns `None` if there is none.
-fn complete_oldest(io: &mut IoContext) -> Option<Result<(), Error>> {
+fn complete_oldest(io: &mut IoContext) -> Option<Result<()>> {
     let (done, _) = io.next(write_set)?;
     io.give_buffer(done.buf);
     Some(done.result.map_err(Error::from_io))

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use super::back::Writeback;
 use super::sending::Sending;
 use crate::cache::PAGE;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::attributes::Attributes;
 use crate::inode::shared::Inode;
@@ -24,7 +24,7 @@ impl Writeback<'_> {
     ///
     /// # Errors
     /// A write, a commit or a FLUSH that failed in this call.
-    pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<(), Error> {
+    pub(crate) fn fsync(&self, inode: &Arc<Inode>, data_only: bool) -> Result<()> {
         self.rw_mount.usable()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
         self.contexts.group().arrive();
@@ -62,7 +62,7 @@ impl Writeback<'_> {
         writable: &Writable,
         wanted: &Wanted,
         data_only: bool,
-    ) -> Result<Sequence, Error> {
+    ) -> Result<Sequence> {
         let mut committed = Sequence(0);
         let mut remaining = wanted.clone();
         // Collect and allocate.
@@ -92,7 +92,7 @@ impl Writeback<'_> {
         upto: Sequence,
         io: &mut IoContext,
         sending: &mut Sending<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<()> {
         self.rw_mount.usable()?;
         let journal = &self.rw_mount.journal;
         journal.reach(journal.target(upto), io, sending)
@@ -100,7 +100,7 @@ impl Writeback<'_> {
 
     /// Rule 18: flushes data that only overwrote others from the device's cache, unless a commit
     /// has flushed them since.
-    fn flush_data(&self, writable: &Writable) -> Result<(), Error> {
+    fn flush_data(&self, writable: &Writable) -> Result<()> {
         let flush_needed = writable.flush_needed.load(Ordering::Acquire);
         if !self.contexts.info().volatile_write_cache
             || writable.flushed.load(Ordering::Acquire) >= flush_needed
@@ -123,7 +123,7 @@ impl Writeback<'_> {
     }
 
     /// Makes pages of `inode`, or of other files, clean, so that writers to `inode` can continue.
-    pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<(), Error> {
+    pub(crate) fn make_clean(&self, inode: &Arc<Inode>) -> Result<()> {
         let rw_mount = self.rw_mount;
         rw_mount.usable()?;
         let Some(writable) = &inode.writable else { return Ok(()) };
@@ -135,14 +135,14 @@ impl Writeback<'_> {
 
     /// Makes space on the disk, if possible: unneeded promises are released, and blocks that wait
     /// for a commit are freed.
-    pub(crate) fn make_room(&self) -> Result<(), Error> {
+    pub(crate) fn make_room(&self) -> Result<()> {
         self.write_back_all()?;
         self.rw_mount.usable()?;
         self.rw_mount.commit_whole(self.rw_mount.last_sequence())
     }
 
     /// Makes everything durable.
-    pub(crate) fn sync_everything(&self) -> Result<(), Error> {
+    pub(crate) fn sync_everything(&self) -> Result<()> {
         let written = self.write_back_all();
         self.rw_mount.commit_whole(self.rw_mount.last_sequence())?;
         if self.contexts.info().volatile_write_cache {
@@ -153,7 +153,7 @@ impl Writeback<'_> {
 }
 
 impl File {
-    fn sync(&self, data_only: bool) -> Result<(), Error> {
+    fn sync(&self, data_only: bool) -> Result<()> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
         let synced = Writeback::of(&node.mount)?.fsync(&node.inode, data_only);
@@ -168,7 +168,7 @@ impl File {
     /// A commit or FLUSH that failed in this call, or a write that failed since this file was
     /// opened or last reported one. Each failed write is reported once. [`Error::Aborted`] in every
     /// call after the journal has failed.
-    pub fn sync_all(&self) -> Result<(), Error> {
+    pub fn sync_all(&self) -> Result<()> {
         self.sync(false)
     }
 
@@ -178,7 +178,7 @@ impl File {
     /// A commit or FLUSH that failed in this call, or a write that failed since this file was
     /// opened or last reported one. Each failed write is reported once. [`Error::Aborted`] in every
     /// call after the journal has failed.
-    pub fn sync_data(&self) -> Result<(), Error> {
+    pub fn sync_data(&self) -> Result<()> {
         self.sync(true)
     }
 
@@ -188,7 +188,7 @@ impl File {
     ///
     /// # Errors
     /// A write that failed since this file was opened or last reported one. Each is reported once.
-    pub fn sync_range(&self, range: Range<u64>) -> Result<(), Error> {
+    pub fn sync_range(&self, range: Range<u64>) -> Result<()> {
         let node = self.node();
         let Some(writable) = &node.inode.writable else { return Ok(()) };
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::back::{BATCH_PAGES, Batch, CollectedPages, Writeback};
 use super::fsync::ALL;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::inode::attributes::Attributes;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Stamp;
@@ -30,7 +30,7 @@ impl Writeback<'_> {
     ///
     /// # Errors
     /// The first failed write; the other files are written all the same.
-    pub(crate) fn write_back_all(&self) -> Result<(), Error> {
+    pub(crate) fn write_back_all(&self) -> Result<()> {
         self.write_back_many(&self.rw_mount.kept())
     }
 
@@ -39,7 +39,7 @@ impl Writeback<'_> {
     ///
     /// # Errors
     /// The first failed write; the other files are written all the same.
-    pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<(), Error> {
+    pub(crate) fn write_back_many(&self, files: &[Arc<Inode>]) -> Result<()> {
         let upto = self.rw_mount.advance_stamp();
         let mut result = Ok(());
         let mut remaining = files;
@@ -104,7 +104,7 @@ impl Writeback<'_> {
 
     /// Writes back the times of `inode`, and its pages that have been dirty since `upto` or
     /// earlier. If it has no others, it need not be kept then.
-    pub(crate) fn write_back_one(&self, inode: &Arc<Inode>, upto: Stamp) -> Result<(), Error> {
+    pub(crate) fn write_back_one(&self, inode: &Arc<Inode>, upto: Stamp) -> Result<()> {
         let Some(writable) = &inode.writable else { return Ok(()) };
         let wanted = writable.pages().wanted(ALL, upto);
         let written =

@@ -27,7 +27,7 @@ pub(crate) use back::Writeback;
 use std::io::Write;
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::shared::Inode;
 use crate::inode::writable::Writable;
@@ -39,7 +39,7 @@ impl File {
     ///
     /// # Errors
     /// Returns the reason if it may not.
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+    pub(crate) fn check_writable(&self) -> Result<()> {
         self.node().mount.for_writing()?;
         if !self.options.write {
             return Err(Error::Invalid("the file is not open for writing"));
@@ -51,7 +51,7 @@ impl File {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] on a mount for reading.
-    fn to_change(&self) -> Result<(&Mount, &Arc<Inode>, &Writable), Error> {
+    fn to_change(&self) -> Result<(&Mount, &Arc<Inode>, &Writable)> {
         let Node { mount, inode } = self.node();
         Ok((mount, inode, inode.writable.as_ref().ok_or(Error::ReadOnly)?))
     }
@@ -62,7 +62,7 @@ impl File {
     ///
     /// # Errors
     /// The errors of `pwrite(2)`.
-    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize, Error> {
+    pub fn write_at(&self, data: &[u8], offset: u64) -> Result<usize> {
         self.write_at_with(data, offset, &WriteOptions::default())
     }
 
@@ -72,12 +72,7 @@ impl File {
     ///
     /// # Errors
     /// The errors of `pwritev2(2)`.
-    pub fn write_at_with(
-        &self,
-        data: &[u8],
-        offset: u64,
-        options: &WriteOptions,
-    ) -> Result<usize, Error> {
+    pub fn write_at_with(&self, data: &[u8], offset: u64, options: &WriteOptions) -> Result<usize> {
         self.write_at_where(data, offset, options).map(|(written, _)| written)
     }
 
@@ -92,7 +87,7 @@ impl File {
         data: &[u8],
         offset: u64,
         options: &WriteOptions,
-    ) -> Result<(usize, u64), Error> {
+    ) -> Result<(usize, u64)> {
         self.write_somewhere(data, offset, options)
     }
 
@@ -100,7 +95,7 @@ impl File {
     ///
     /// # Errors
     /// The errors of [`write_at`](Self::write_at). Part of `data` may have been written.
-    pub fn append(&self, data: &[u8]) -> Result<u64, Error> {
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
         let options = WriteOptions { append: true, ..WriteOptions::default() };
         match self.write_somewhere(data, 0, &options)? {
             (written, at) if written == data.len() => Ok(at),
@@ -114,7 +109,7 @@ impl File {
         data: &[u8],
         offset: u64,
         options: &WriteOptions,
-    ) -> Result<(usize, u64), Error> {
+    ) -> Result<(usize, u64)> {
         self.check_writable()?;
         let (_, _, writable) = self.to_change()?;
         let how = self.options;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::back::Writeback;
 use crate::cache::PAGE;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::Node;
 use crate::inode::attributes::Attributes;
@@ -26,12 +26,12 @@ impl File {
     ///
     /// # Errors
     /// As `ftruncate(2)`.
-    pub fn set_len(&self, bytes: u64) -> Result<(), Error> {
+    pub fn set_len(&self, bytes: u64) -> Result<()> {
         self.set_len_with(bytes, None)
     }
 
     /// Sets the size to `bytes`, and the attributes of `set` in the same change.
-    pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
+    pub(crate) fn set_len_with(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<()> {
         self.check_writable()?;
         let (_, _, writable) = self.to_change()?;
         let _content = writable.lock_content();
@@ -42,14 +42,14 @@ impl File {
     }
 
     /// Grows the file to `bytes` by a hole, unless it is as large.
-    pub(crate) fn grow_to(&self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn grow_to(&self, bytes: u64) -> Result<()> {
         let (_, _, writable) = self.to_change()?;
         let _content = writable.lock_content();
         if bytes <= self.size() { Ok(()) } else { self.grow(bytes, None) }
     }
 
     /// Changes, in one change, the size and the attributes of `set`.
-    fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress, Error> {
+    fn change_size(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<Progress> {
         let (mount, inode, writable) = self.to_change()?;
         let rw_mount = mount.for_writing()?;
         let attributes = Attributes { rw_mount, inode, writable };
@@ -67,7 +67,7 @@ impl File {
     }
 
     /// Continues a truncation that was begun, to its end.
-    fn finish(&self, mut progress: Progress) -> Result<(), Error> {
+    fn finish(&self, mut progress: Progress) -> Result<()> {
         let Node { mount, inode } = self.node();
         while progress == Progress::More {
             progress = mount.change(|handle| truncate::go_on(handle, inode.ino, STEP_BLOCKS))?;
@@ -81,7 +81,7 @@ impl File {
     }
 
     /// Zeroes the last block behind the file's end on the disk, before the file grows to `bytes`.
-    fn prepare_end(&self, bytes: u64) -> Result<(), Error> {
+    fn prepare_end(&self, bytes: u64) -> Result<()> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
         self.zero_end(bytes)?;
         if bytes > size && size % unit != 0 {
@@ -93,7 +93,7 @@ impl File {
         Ok(())
     }
 
-    fn grow(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
+    fn grow(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<()> {
         let (_, inode, writable) = self.to_change()?;
         self.prepare_end(bytes)?;
         let progress = self.change_size(bytes, set)?;
@@ -102,7 +102,7 @@ impl File {
         self.finish(progress)
     }
 
-    fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<(), Error> {
+    fn shrink(&self, bytes: u64, set: Option<&SetMetadata>) -> Result<()> {
         let (mount, inode, writable) = self.to_change()?;
         let back = Writeback::of(mount)?;
         let (old, unit) = (self.size(), mount.units().unit());
@@ -126,7 +126,7 @@ impl File {
     ///
     /// # Errors
     /// As `fallocate(2)`.
-    pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<(), Error> {
+    pub fn allocate(&self, offset: u64, bytes: u64, how: Allocate) -> Result<()> {
         self.check_writable()?;
         let (_, _, writable) = self.to_change()?;
         let _content = writable.lock_content();
@@ -146,7 +146,7 @@ impl File {
         }
     }
 
-    fn set_aside(&self, range: Range<u64>, grow: bool) -> Result<(), Error> {
+    fn set_aside(&self, range: Range<u64>, grow: bool) -> Result<()> {
         let (mount, inode, writable) = self.to_change()?;
         let size = (grow && range.end > self.size()).then_some(range.end);
         if let Some(size) = size {
@@ -173,7 +173,7 @@ impl File {
     }
 
     /// Makes the bytes `range` zeroes: with preallocated blocks (`aside`), or as a hole.
-    fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<(), Error> {
+    fn make_zero(&self, range: Range<u64>, aside: bool, grow: bool) -> Result<()> {
         let (mount, inode, writable) = self.to_change()?;
         let size = self.size();
         let whole = |unit: u64| {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use super::back::{Batch, FilePart, Writeback};
 use crate::cache::{Hit, LookUp, PAGE, PAGE_BYTES, PageCache};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::inode::shared::Inode;
 use crate::io::{IoContext, OwnedContext, write_set};
 use crate::journal::{OrderedToken, OwnData};
@@ -334,7 +334,7 @@ impl StreamPiece<'_> {
         cache: &PageCache,
         gathered: &mut Option<Gathered>,
         failed: &mut Failures,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64> {
         let at = self.stream.start;
         if let Some(full) = gathered.take_if(|there| !there.goes_on(at, self.place)) {
             full.submit(io, failed);
@@ -394,7 +394,7 @@ impl Gathered {
 }
 
 /// Takes a buffer for a request; waits for one if all are in use.
-fn take_buffer(io: &mut IoContext, failed: &mut Failures) -> Result<DmaBuf, Error> {
+fn take_buffer(io: &mut IoContext, failed: &mut Failures) -> Result<DmaBuf> {
     loop {
         match io.take_buffer()? {
             Some(buf) => return Ok(buf),
@@ -414,7 +414,7 @@ fn wait_for_oldest(io: &mut IoContext, failed: &mut Failures) -> bool {
 }
 
 /// Notes the result of the request for bytes `stream`.
-fn note(failed: &mut Failures, stream: Range<u64>, result: Result<(), Error>) {
+fn note(failed: &mut Failures, stream: Range<u64>, result: Result<()>) {
     if let Err(error) = result {
         failed.push((stream, error));
     }
@@ -461,7 +461,7 @@ impl SentPart {
     ///
     /// # Errors
     /// A page that is in flight is not in the cache.
-    fn copy(&self, cache: &PageCache, bytes: Range<u64>, to: &mut [u8]) -> Result<(), Error> {
+    fn copy(&self, cache: &PageCache, bytes: Range<u64>, to: &mut [u8]) -> Result<()> {
         let mut at = bytes.start;
         while at < bytes.end {
             let (index, within) = (at / PAGE, (at % PAGE) as usize);
@@ -490,7 +490,7 @@ impl SentPart {
 
     /// Converts the file's unwritten runs and makes its pages clean. Returns the error if a write
     /// failed; its pages stay dirty.
-    fn finish(&mut self, back: &Writeback<'_>) -> Result<(), Error> {
+    fn finish(&mut self, back: &Writeback<'_>) -> Result<()> {
         if self.error.is_none() {
             self.set_written(back);
         } else if self.part.converts() {
