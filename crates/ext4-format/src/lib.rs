@@ -83,7 +83,7 @@ pub use group::Group;
 pub use inode::Inode;
 pub use metadata::{FileType, Metadata, Recovered, Timestamp, Usage, VolumeInfo};
 pub use mmp::{Mmp, MmpState};
-pub use source::{IoFailure, Source, SourceError};
+pub use source::{Checked, IoFailure, Source, SourceError};
 pub use superblock::STATE_VALID;
 pub use superblock::{
     ROOT_INO, RawSuperblock, SUPERBLOCK_BYTES, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, Superblock,

@@ -5,6 +5,10 @@ use std::sync::Arc;
 
 use crate::{Corruption, Defect, Error};
 
+/// Bytes, and whether they are a whole block whose checksum is known to be right, because it was
+/// changed in memory after a check, and sealed.
+pub type Checked = (Arc<[u8]>, bool);
+
 /// A source of metadata. Reads are repeatable.
 pub trait Source {
     /// Reads `bytes` bytes from byte `offset` of the device.
@@ -22,18 +26,11 @@ pub trait Source {
         Ok(self.read_checked(offset, bytes, end)?.0)
     }
 
-    /// Reads as [`read_table`](Self::read_table) does. Also returns whether this is a whole block
-    /// whose checksum is known to be right, because it was changed in memory after a check, and
-    /// sealed.
+    /// Reads as [`read_table`](Self::read_table) does. Also returns what is known of a checksum.
     ///
     /// # Errors
     /// [`SourceError`] says why the read failed.
-    fn read_checked(
-        &self,
-        offset: u64,
-        bytes: usize,
-        _end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_checked(&self, offset: u64, bytes: usize, _end: u64) -> Result<Checked, SourceError> {
         Ok((self.read(offset, bytes)?, false))
     }
 }
@@ -43,12 +40,7 @@ impl<P: Deref<Target: Source>> Source for P {
         (**self).read(offset, bytes)
     }
 
-    fn read_checked(
-        &self,
-        offset: u64,
-        bytes: usize,
-        end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_checked(&self, offset: u64, bytes: usize, end: u64) -> Result<Checked, SourceError> {
         (**self).read_checked(offset, bytes, end)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::group::Group;
 use super::inode::Inode;
 use super::replayed::Replayed;
-use super::source::Source;
+use super::source::{Checked, Source};
 use super::superblock::{RawSuperblock, Superblock};
 use crate::{Corruption, Defect, Error, FileType, Metadata, OpenFailure, Result, VolumeInfo};
 
@@ -222,7 +222,7 @@ impl<S> Volume<S> {
         source: &(impl Source + ?Sized),
         block: u64,
         end: u64,
-    ) -> Result<(Arc<[u8]>, bool)> {
+    ) -> Result<Checked> {
         if let Some(newer) = self.shared.overlay.get(&block) {
             return Ok((Arc::clone(newer), false));
         }
@@ -278,7 +278,7 @@ impl<S: Source> Volume<S> {
 
     /// Reads the whole block `block` of a table that ends at block `end`. Also returns whether its
     /// [checksum](Source::read_checked) need not be verified.
-    pub(super) fn checked_block(&self, block: u64, end: u64) -> Result<(Arc<[u8]>, bool)> {
+    pub(super) fn checked_block(&self, block: u64, end: u64) -> Result<Checked> {
         self.checked_block_of(&self.source, block, end)
     }
 

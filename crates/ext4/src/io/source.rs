@@ -8,7 +8,7 @@ use super::newer_blocks::NewerBlocks;
 use crate::bounded::Bounded;
 use crate::error::Error;
 use meantime_completion::Policy;
-use meantime_ext4_format::{IoFailure, Source, SourceError};
+use meantime_ext4_format::{Checked, IoFailure, Source, SourceError};
 
 /// Smaller structures, above all inodes, are read and cached together with their neighbours.
 const WINDOW_BYTES: u64 = 4096;
@@ -217,12 +217,7 @@ impl Reader<'_> {
 
     /// Returns the current content of `block`, and whether a completed change made it. If so, it
     /// has its checksum.
-    fn read_block(
-        &self,
-        block: u64,
-        block_bytes: usize,
-        end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_block(&self, block: u64, block_bytes: usize, end: u64) -> Result<Checked, SourceError> {
         loop {
             let departures = {
                 let blocks = self.inner.newer_blocks.read();
@@ -282,12 +277,7 @@ impl Source for Reader<'_> {
         self.read_table(offset, bytes, 0)
     }
 
-    fn read_checked(
-        &self,
-        offset: u64,
-        bytes: usize,
-        end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_checked(&self, offset: u64, bytes: usize, end: u64) -> Result<Checked, SourceError> {
         self.check_range(offset, bytes)?;
         match self.inner.block_bits.get() {
             Some(bits) if bytes == 1 << bits && offset & (bytes as u64 - 1) == 0 => {
@@ -306,12 +296,7 @@ impl Source for DeviceSource {
         self.reader(None).read(offset, bytes)
     }
 
-    fn read_checked(
-        &self,
-        offset: u64,
-        bytes: usize,
-        end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_checked(&self, offset: u64, bytes: usize, end: u64) -> Result<Checked, SourceError> {
         self.reader(None).read_checked(offset, bytes, end)
     }
 }
@@ -335,12 +320,7 @@ impl Source for InMemory<'_> {
         self.source.reader(Some(&self.missing)).read(offset, bytes)
     }
 
-    fn read_checked(
-        &self,
-        offset: u64,
-        bytes: usize,
-        end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_checked(&self, offset: u64, bytes: usize, end: u64) -> Result<Checked, SourceError> {
         self.source.reader(Some(&self.missing)).read_checked(offset, bytes, end)
     }
 }

@@ -20,7 +20,7 @@ use crate::space::SpaceChanges;
 use crate::{Corruption, Defect, Error, Result, Timestamp};
 use meantime_ext4_format::edit::{InodeEdit, SuperblockEdit, superblock_place};
 use meantime_ext4_format::journal::fast_commit::Change;
-use meantime_ext4_format::{Group, Source, SourceError, Superblock, Volume};
+use meantime_ext4_format::{Checked, Group, Source, SourceError, Superblock, Volume};
 
 /// Returns the time of day.
 pub(crate) fn time_now() -> Timestamp {
@@ -301,12 +301,7 @@ impl Source for Handle<'_> {
         self.read_table(offset, bytes, 0)
     }
 
-    fn read_checked(
-        &self,
-        offset: u64,
-        bytes: usize,
-        end: u64,
-    ) -> Result<(Arc<[u8]>, bool), SourceError> {
+    fn read_checked(&self, offset: u64, bytes: usize, end: u64) -> Result<Checked, SourceError> {
         let block_bytes = self.volume.block_bytes() as u64;
         let (block, at) = (offset / block_bytes, (offset % block_bytes) as usize);
         let Some(changed) = self.changes.blocks.get(&block) else {
