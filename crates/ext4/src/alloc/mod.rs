@@ -31,6 +31,7 @@ use groups::Known;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use windows::Windows;
 use zones::Zones;
+pub(crate) use zones::merged;
 
 /// A request for blocks.
 #[derive(Debug)]

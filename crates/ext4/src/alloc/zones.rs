@@ -23,6 +23,19 @@ fn head_blocks(superblock: &Superblock, number: u32) -> u64 {
     1 + descriptors + if plain { superblock.reserved_descriptor_blocks() } else { 0 }
 }
 
+/// Returns `ranges` in order, those that touch or overlap as one.
+pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, last| {
+        let touches = next.start <= last.end;
+        if touches {
+            last.end = last.end.max(next.end);
+        }
+        touches
+    });
+    ranges
+}
+
 impl Zones {
     /// Returns the zones of `volume`.
     pub(super) fn of<S: Source>(volume: &Volume<S>) -> Result<Self> {
@@ -47,15 +60,7 @@ impl Zones {
         })?;
         let mmp = superblock.mmp_block().filter(|block| superblock.holds(*block, 1));
         ranges.extend(mmp.map(|block| block..block + 1));
-        ranges.sort_unstable_by_key(|range| range.start);
-        ranges.dedup_by(|next, last| {
-            let touches = next.start <= last.end;
-            if touches {
-                last.end = last.end.max(next.end);
-            }
-            touches
-        });
-        Ok(Self(ranges))
+        Ok(Self(merged(ranges)))
     }
 
     /// Returns the parts of `blocks` that are the file system's own.

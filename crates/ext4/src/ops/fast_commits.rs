@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use super::{Progress, attributes, directory, extents, orphans};
 use crate::FileType;
-use crate::alloc::AllocHandle;
+use crate::alloc::{AllocHandle, merged};
 use crate::error::{Corruption, Defect, Error, Result, Unsupported};
 use crate::journal::Handle;
 use meantime_ext4_format::edit::InodeEdit;
@@ -47,17 +47,8 @@ fn unsupported(what: &str, ino: u32) -> Error {
 /// otherwise.
 pub fn given(outcome: &Outcome) -> Vec<Range<u64>> {
     let extents = outcome.maps.values().flat_map(|map| map.extents());
-    let mut all: Vec<_> =
-        extents.map(|extent| extent.physical..extent.physical + u64::from(extent.blocks)).collect();
-    all.sort_unstable_by_key(|range| range.start);
-    all.dedup_by(|next, last| {
-        let touches = next.start <= last.end;
-        if touches {
-            last.end = last.end.max(next.end);
-        }
-        touches
-    });
-    all
+    let blocks = extents.map(|at| at.physical..at.physical + u64::from(at.blocks));
+    merged(blocks.collect())
 }
 
 /// Applies `outcome` to the file system that `handle` changes, from which `outcome` was computed.
