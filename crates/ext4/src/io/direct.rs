@@ -211,16 +211,13 @@ impl IoContext {
             }
             read
         });
-        let read = lent.unwrap_or(Ok(0));
-        let (done, error) = match read {
-            Ok(done) => (done, None),
-            Err(Stopped { done, error }) => (done, Some(error)),
+        let done = match lent.unwrap_or(Ok(0)) {
+            Ok(done) => part.start + done,
+            Err(Stopped { done, error }) => {
+                self.complete_until(at + part.start, target)?;
+                return Err(Stopped { done: at + part.start + done, error });
+            }
         };
-        if let Some(error) = error {
-            self.complete_until(at + part.start, target)?;
-            return Err(Stopped { done: at + part.start + done, error });
-        }
-        let done = part.start + done;
         if done == part.end {
             return Ok(bytes);
         }
