@@ -10,7 +10,7 @@ use super::process;
 use super::record::{Lock, Record, Stage};
 use super::return_to_kernel::{self, Returned};
 use super::sysfs::Sysfs;
-use super::take::{TakeOptions, function, give_node, take_locked};
+use super::take::{TakeOptions, check_rights, function, give_node, take_locked};
 
 /// A controller that stays with `vfio-pci` until it is unbound, or the machine reboots.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,9 +51,7 @@ fn adopt(
     record: Option<Record>,
     options: &TakeOptions,
 ) -> Result<Bound, PciError> {
-    if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
-        return Err(PciError::NeedsRoot);
-    }
+    check_rights(sysfs, address)?;
     let nodes = Nodes::wait(sysfs, address)?;
     let mut record = match record {
         Some(record) => record,
@@ -80,9 +78,7 @@ fn adopt(
 pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<Returned, PciError> {
     function(sysfs, address)?;
     let _lock = Lock::acquire(sysfs)?;
-    if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
-        return Err(PciError::NeedsRoot);
-    }
+    check_rights(sysfs, address)?;
     let record = match Record::read(sysfs, address)? {
         Some(record) if !record.is_of_this_boot(sysfs) => {
             record.remove(sysfs)?;
@@ -92,10 +88,8 @@ pub fn unbind(sysfs: &Sysfs, address: PciAddress) -> Result<Returned, PciError> 
     };
     if let Some(record) = record {
         if !record.is_permanent() && !record.is_abandoned(sysfs) {
-            return Err(PciError::TakenBy {
-                address,
-                by: process::in_words(sysfs, record.process.pid),
-            });
+            let by = process::in_words(sysfs, record.process.pid);
+            return Err(PciError::TakenBy { address, by });
         }
         return return_to_kernel::return_to_kernel(sysfs, record, true);
     }

@@ -150,6 +150,12 @@ pub(super) fn function(sysfs: &Sysfs, address: PciAddress) -> Result<NvmeFunctio
     NvmeFunction::of(sysfs, address).ok_or_else(|| no_such(sysfs, address))
 }
 
+/// Fails if this process may not choose the driver of the device at `address`.
+pub(super) fn check_rights(sysfs: &Sysfs, address: PciAddress) -> Result<(), PciError> {
+    let choice = sysfs.function(address).join("driver_override");
+    if sysfs.ops().may_write(&choice) { Ok(()) } else { Err(PciError::NeedsRoot) }
+}
+
 /// Takes the controller, after undoing an earlier process's unfinished work.
 pub(super) fn take_locked(
     sysfs: &Sysfs,
@@ -157,9 +163,7 @@ pub(super) fn take_locked(
     options: &TakeOptions,
     persistent: bool,
 ) -> Result<(Record, Nodes), PciError> {
-    if !sysfs.ops().may_write(&sysfs.function(address).join("driver_override")) {
-        return Err(PciError::NeedsRoot);
-    }
+    check_rights(sysfs, address)?;
     if let Some(record) = Record::read(sysfs, address)? {
         if !record.is_of_this_boot(sysfs) {
             record.remove(sysfs)?;
@@ -168,10 +172,8 @@ pub(super) fn take_locked(
             // returned it by hand.
             return_to_kernel::return_to_kernel(sysfs, record, true)?;
         } else {
-            return Err(PciError::TakenBy {
-                address,
-                by: process::in_words(sysfs, record.process.pid),
-            });
+            let by = process::in_words(sysfs, record.process.pid);
+            return Err(PciError::TakenBy { address, by });
         }
     }
     let function = function(sysfs, address)?;
