@@ -40,7 +40,9 @@ fn replay<P>(
         wait_state.since_ns = queue.time_ns();
         wait_state.slept_ns = 0;
         wait_state.counters.waits += 1;
-        wait(plan, io, &mut wait_state);
+        if wait_state.queue.reap() == 0 {
+            wait(plan, io, &mut wait_state);
+        }
         wait_state.queue.ended.clear();
         let latency_ns = wait_state.queue.time_ns() - start_ns;
         series.push(Seen { latency_ns, slept_ns: wait_state.slept_ns });
@@ -63,16 +65,16 @@ impl Wait<'_> {
         self.queue.now_ns().saturating_sub(self.since_ns)
     }
 
-    /// Sleeps. Returns whether the completion is there afterwards, and how long the I/O has been in
-    /// flight.
-    fn sleep(&mut self, ns: u64) -> (bool, u64) {
+    /// Sleeps. Returns how long the I/O has been in flight, or `None` if the completion is there
+    /// afterwards.
+    fn sleep(&mut self, ns: u64) -> Option<u64> {
         self.counters.sleeps += 1;
         self.slept_ns += ns;
         self.queue.sleep_ns(ns);
         let elapsed_ns = self.elapsed_ns();
         let overslept = self.queue.reap() > 0;
         self.counters.oversleeps += u64::from(overslept);
-        (overslept, elapsed_ns)
+        (!overslept).then_some(elapsed_ns)
     }
 
     /// Polls until the completion, for which it returns `None`, or until the clock shows `alarm_ns`
@@ -104,27 +106,16 @@ pub(super) fn informed(
         let none = Schedule::default();
         let schedule =
             plan.iter().find(|(of, _)| *of == class).map_or(&none, |(_, schedule)| schedule);
-        if wait.queue.reap() > 0 {
-            return;
-        }
-        let mut elapsed_ns = wait.elapsed_ns();
-        loop {
-            let rest = schedule.rest_at(elapsed_ns);
-            let next = match rest {
+        let mut next = Some(wait.elapsed_ns());
+        while let Some(elapsed_ns) = next {
+            next = match schedule.rest_at(elapsed_ns) {
                 Some(rest) if rest.from_ns <= elapsed_ns && rest.until_ns > elapsed_ns => {
-                    match wait.sleep(rest.until_ns - elapsed_ns) {
-                        (true, _) => None,
-                        (false, elapsed_ns) => Some(elapsed_ns),
-                    }
+                    wait.sleep(rest.until_ns - elapsed_ns)
                 }
                 Some(rest) if rest.from_ns > elapsed_ns => wait.spin(rest.from_ns),
                 Some(rest) => wait.spin(rest.before_ns),
                 None => wait.spin(u64::MAX),
             };
-            match next {
-                Some(now_ns) => elapsed_ns = now_ns,
-                None => return,
-            }
         }
     })
 }
@@ -136,22 +127,13 @@ pub(super) fn oracle(
     seed: u64,
 ) -> Outcome {
     replay(trace, machine, mixture, seed, |plan, io, wait| {
-        if wait.queue.reap() > 0 {
-            return;
-        }
-        let mut elapsed_ns = wait.elapsed_ns();
-        loop {
+        let mut next = Some(wait.elapsed_ns());
+        while let Some(elapsed_ns) = next {
             let left_ns = io.device_ns.saturating_sub(elapsed_ns);
-            match plan.sleep_until_before_ns(io.device_ns, left_ns) {
-                Some(before_ns) if before_ns <= left_ns => match wait.sleep(left_ns - before_ns) {
-                    (true, _) => return,
-                    (false, now_ns) => elapsed_ns = now_ns,
-                },
-                _ => {
-                    wait.spin(u64::MAX);
-                    return;
-                }
-            }
+            next = match plan.sleep_until_before_ns(io.device_ns, left_ns) {
+                Some(before_ns) if before_ns <= left_ns => wait.sleep(left_ns - before_ns),
+                _ => wait.spin(u64::MAX),
+            };
         }
     })
 }
