@@ -211,11 +211,16 @@ impl Snapshot {
     fn uses_of_disk(&self, sysfs: &Sysfs, disk: &KernelDisk, uses: &mut Vec<DiskUse>) {
         let before = uses.len();
         let dir = sysfs.sys.join("class/block").join(&disk.name);
-        self.uses_of_device(sysfs, &disk.name, disk.number, &dir, uses);
-        self.made_of_device(sysfs, &disk.name, disk.number, uses);
-        for part in &disk.partitions {
-            self.uses_of_device(sysfs, &part.name, part.number, &dir.join(&part.name), uses);
-            self.made_of_device(sysfs, &part.name, part.number, uses);
+        let parts = disk.partitions.iter();
+        let parts = parts.map(|part| (&part.name, part.number, dir.join(&part.name)));
+        let whole = (&disk.name, disk.number, dir.clone());
+        for (name, number, dir) in std::iter::once(whole).chain(parts) {
+            self.uses_of_device(sysfs, name, number, &dir, uses);
+            let made = self.made_of.iter().filter(|made| made.is_of_device(sysfs, name, number));
+            uses.extend(made.map(|made| DiskUse {
+                device: name.clone(),
+                kind: UseKind::Held { by: made.by.clone() },
+            }));
         }
         let explained = uses[before..].iter().any(DiskUse::forbids);
         if !explained && is_busy(sysfs.ops().claim(&sysfs.dev.join(&disk.name)).as_ref()) {
@@ -248,20 +253,6 @@ impl Snapshot {
         for holder in names(&dir.join("holders")) {
             add(UseKind::Held { by: self.holder_in_words(sysfs, &holder, 0) });
         }
-    }
-
-    fn made_of_device(
-        &self,
-        sysfs: &Sysfs,
-        name: &str,
-        number: Option<DeviceNumber>,
-        uses: &mut Vec<DiskUse>,
-    ) {
-        let made = self.made_of.iter().filter(|made| made.is_of_device(sysfs, name, number));
-        uses.extend(made.map(|made| DiskUse {
-            device: name.to_owned(),
-            kind: UseKind::Held { by: made.by.clone() },
-        }));
     }
 
     fn mounts_of<'a>(
