@@ -296,7 +296,9 @@ pub fn check(bytes: &[u8]) {
                 ),
                 12 => {
                     let expected = if model.has_entry() { Some(model.take()) } else { None };
-                    let got = rig.pair.reap_one().map(|done| (done.requester, done.outcome()));
+                    let got = rig.pair.reap_one(|requester, result| {
+                        (requester, result.map_err(CommandError::Status))
+                    });
                     assert_eq!(got, expected.flatten());
                 }
                 13 => {

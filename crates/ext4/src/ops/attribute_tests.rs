@@ -162,8 +162,7 @@ fn what_is_set_is_read_and_e2fsck_agrees() {
             image.fsck();
             for file in 0..FILES {
                 let ino = ino(&image, &format!("f{file}"));
-                change(&image, &allocator, ino, |handle, inode| attributes::release(handle, inode))
-                    .unwrap();
+                change(&image, &allocator, ino, attributes::release).unwrap();
                 assert_eq!(read(&image, ino), Model::new());
             }
             assert_eq!(allocator.usage().free_blocks, free);
@@ -256,8 +255,7 @@ fn blocks_that_the_kernel_shares_are_copied() {
                 assert_eq!(kernels(&at.join(format!("f{file}"))), *model);
             }
         });
-        change(&image, &allocator, files[2], |handle, inode| attributes::release(handle, inode))
-            .unwrap();
+        change(&image, &allocator, files[2], attributes::release).unwrap();
         image.fsck();
     }
 }
