@@ -19,6 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("fabrics", &["hw", "nvme-spec", "process"]),
     // The software SSD, for URIs that name one.
     ("block", &["completion", "fabrics", "hw", "nvme", "nvme-spec", "process", "ssd"]),
+    ("disk-format", &[]),
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
     ("mount", &["completion", "ext4", "process", "shm-rpc"]),
