@@ -7,6 +7,7 @@ use meantime_block::{
     BlockChannel as _, BlockDevice as _, Channel, ChannelError, ChannelOptions, Device, Request,
     RequestError, SubmitError, Ticket,
 };
+use meantime_disk_format::{Size, signature};
 use meantime_ext4_format::mkfs::{Content, Layout, MakeOptions, MakeRefusal};
 use meantime_hw::{DmaBuf, HwError};
 
@@ -16,8 +17,6 @@ const CHUNK_BYTES: usize = 1 << 20;
 const ZEROES_BYTES: u64 = 256 << 20;
 /// The maximum number of writes in flight.
 const DEPTH: u16 = 16;
-/// The bytes at the device's beginning that are searched for signatures.
-const SIGNS_BYTES: u64 = 72 << 10;
 
 /// Why no file system was created.
 #[derive(Debug, thiserror::Error)]
@@ -64,29 +63,6 @@ pub struct Made {
     pub journal_bytes: u64,
 }
 
-/// Signatures of formats, each with its byte offset, its bytes and its name.
-const SIGNS: [(usize, &[u8], &str); 19] = [
-    (0, b"XFSB", "an XFS file system"),
-    (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
-    (0, b"hsqs", "a squashfs file system"),
-    (3, b"NTFS    ", "an NTFS file system"),
-    (3, b"EXFAT   ", "an exFAT file system"),
-    (3, b"-FVE-FS-", "an encrypted volume (BitLocker)"),
-    (0x36, b"FAT1", "a FAT file system"),
-    (0x52, b"FAT32", "a FAT file system"),
-    (512, b"EFI PART", "a partition table (GPT)"),
-    (4096, b"EFI PART", "a partition table (GPT)"),
-    (512, b"LABELONE", "a volume of LVM"),
-    (0, b"LABELONE", "a volume of LVM"),
-    (1024, b"\x10\x20\xf5\xf2", "an F2FS file system"),
-    (1024 + 56, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
-    (4096, b"\xfc\x4e\x2b\xa9", "a part of a RAID"),
-    (4086, b"SWAPSPACE2", "a swap area"),
-    (4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca", "a bcachefs file system"),
-    (32_769, b"CD001", "an ISO 9660 file system"),
-    (65_600, b"_BHRfS_M", "a btrfs file system"),
-];
-
 /// Returns what `device` seems to contain, for a person to read, or `None` if nothing is
 /// recognized.
 ///
@@ -94,19 +70,10 @@ const SIGNS: [(usize, &[u8], &str); 19] = [
 /// Fails if the device cannot be read.
 pub fn found_on(device: &Device) -> Result<Option<&'static str>, MakeError> {
     let mut writer = ImageWriter::new(device)?;
-    let bytes = SIGNS_BYTES.min(device.info().bytes());
-    let blocks = bytes / u64::from(device.info().block_bytes);
-    let mut buf = writer.alloc(blocks as usize * device.info().block_bytes as usize)?;
-    buf = writer.channel.read(0, buf).map_err(|error| writer.failed(error))?;
-    let is_there =
-        |(at, sign, _): &&(usize, &[u8], &str)| buf.get(*at..at + sign.len()) == Some(*sign);
-    if let Some((_, _, name)) = SIGNS.iter().find(is_there) {
-        return Ok(Some(name));
-    }
-    // This byte is the type of the first partition. Other boot sectors have code there.
-    let partitions =
-        buf.get(510..512) == Some(&[0x55, 0xAA]) && buf.get(450).is_some_and(|kind| *kind != 0);
-    Ok(partitions.then_some("a partition table"))
+    let info = device.info();
+    let size = Size { block_bytes: info.block_bytes, blocks: info.blocks };
+    let found = signature(&mut |data: &mut [u8], offset| writer.read(data, offset), size)?;
+    Ok(found.map(|signature| signature.text))
 }
 
 /// Creates an empty ext4 file system on `device`. Its old content is lost.
@@ -177,6 +144,16 @@ impl ImageWriter {
         let failed =
             |error: HwError| MakeError::Resources { uri: self.uri.clone(), why: error.to_string() };
         self.channel.alloc(bytes).map_err(failed)
+    }
+
+    /// Reads all of `data` from the byte `offset` on.
+    fn read(&mut self, data: &mut [u8], offset: u64) -> Result<(), MakeError> {
+        let lba_bytes = u64::from(self.lba_bytes);
+        let (lba, skipped) = (offset / lba_bytes, (offset % lba_bytes) as usize);
+        let buf = self.alloc((skipped + data.len()).next_multiple_of(self.lba_bytes as usize))?;
+        let buf = self.channel.read(lba, buf).map_err(|error| self.failed(error))?;
+        data.copy_from_slice(&buf[skipped..skipped + data.len()]);
+        Ok(())
     }
 
     fn put(&mut self, block: u64, content: Content<'_>) -> Result<(), MakeError> {

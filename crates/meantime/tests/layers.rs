@@ -21,7 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("block", &["completion", "fabrics", "hw", "nvme", "nvme-spec", "process", "ssd"]),
     ("disk-format", &[]),
     ("ext4-format", &[]),
-    ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "process"]),
+    ("ext4", &["block", "completion", "disk-format", "ext4-format", "hw", "nvme", "process"]),
     ("mount", &["completion", "ext4", "process", "shm-rpc"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares with the driver only the specification, and crates that know neither.
@@ -33,7 +33,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // For tests only.
     (
         "testkit",
-        &["block", "completion", "ext4", "hw", "nvme", "nvme-spec", "process", "random", "ssd"],
+        &[
+            "block",
+            "completion",
+            "disk-format",
+            "ext4",
+            "hw",
+            "nvme",
+            "nvme-spec",
+            "process",
+            "random",
+            "ssd",
+        ],
     ),
     // Results and pages: it makes no measurements.
     ("report", &[]),
