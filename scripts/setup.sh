@@ -55,6 +55,13 @@ if [ "${1:-build}" = test ]; then
     want rsync rsync
     want setfattr attr
     want setfacl acl
+    # What makes the disks that partition tables and signatures are read from.
+    PATH=$PATH:/usr/sbin:/sbin want sfdisk fdisk
+    PATH=$PATH:/usr/sbin:/sbin want sgdisk gdisk
+    PATH=$PATH:/usr/sbin:/sbin want parted parted
+    PATH=$PATH:/usr/sbin:/sbin want mkswap util-linux
+    PATH=$PATH:/usr/sbin:/sbin want mkfs.vfat dosfstools
+    PATH=$PATH:/usr/sbin:/sbin want mkfs.xfs xfsprogs
     want musl-gcc musl-tools
     ldconfig -p 2>/dev/null | grep libleveldb.so.1d >/dev/null || packages+=(libleveldb1d)
     # The virtual machine of `make test-guest`. Its kernel is fetched by scripts/guest/kernel.sh,

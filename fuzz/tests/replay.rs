@@ -113,6 +113,7 @@ macro_rules! targets {
 }
 
 targets! {
+    disk: 20_000,
     driver: 2_000,
     ext4: 500,
     host: 2_000,

@@ -14,6 +14,7 @@
 //!   host         a host of raw rings and doorbells
 //!   by_hand      a vfio-user client written by hand
 //!   power_cut    the states that a power cut may leave
+//!   disk         partition tables, and what holds of those that are read
 //!   e2fs, image  e2fsprogs, images of file systems
 //!   process      a test in a process of its own
 //!   proxy        a TCP proxy that is slow, stalls and cuts
@@ -24,6 +25,7 @@
 pub mod alloc;
 pub mod by_hand;
 pub mod damage;
+pub mod disk;
 mod driver;
 pub mod e2fs;
 pub mod faults;
