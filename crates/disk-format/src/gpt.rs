@@ -1,5 +1,7 @@
 //! The GUID partition table (UEFI 2.10 §5.3).
 
+use std::ops::RangeInclusive;
+
 use crc_fast::{CrcAlgorithm, Digest};
 use zerocopy::FromBytes as _;
 use zerocopy::little_endian::{U32, U64};
@@ -126,9 +128,9 @@ impl Header {
         self.raw.alternate_lba.get()
     }
 
-    /// Returns the last block that a partition may have.
-    pub(crate) fn last_usable_lba(&self) -> u64 {
-        self.raw.last_usable_lba.get()
+    /// Returns the blocks that partitions may have.
+    pub(crate) fn usable_lbas(&self) -> RangeInclusive<u64> {
+        self.raw.first_usable_lba.get()..=self.raw.last_usable_lba.get()
     }
 
     /// Returns whether both headers stand for the same table.

@@ -12,8 +12,9 @@
 //! # What it promises
 //! - No data from the disk is trusted. A GPT counts only with all of its checksums. Each number is
 //!   checked before it is used, and what is odd but usable is said in [`Table::remarks`].
-//! - Reads lie within the disk, are of 1 MiB at most, and number [`READS_MAX`] at most for a
-//!   table, and one for a signature. Memory is bounded by some copies of the largest read.
+//! - Reads lie within the disk. A table takes at most [`READS_MAX`] of them, of at most 1 MiB
+//!   each, and a signature takes one of 72 KiB. Memory is bounded by that: it is some MiB for the
+//!   largest table that is accepted, with 8192 entries.
 //! - Partitions have the numbers, starts, sizes and types that `sfdisk` lists. [`Table::select`]
 //!   refuses those that cannot be used safely.
 //! - Safe Rust only, and no panic on any input: `tests/it/mutations.rs` and the fuzzer `disk` check

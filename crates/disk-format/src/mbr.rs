@@ -198,10 +198,11 @@ fn read_logical<R: ReadAt>(
         let Some(ebr) = RawRecord::from_bytes(&bytes).filter(RawRecord::has_signature) else {
             return broken("has no boot record");
         };
-        let used = || ebr.entries.iter().filter(|entry| entry.kind != 0 && entry.blocks() > 0);
-        if let Some(entry) = used().find(|entry| !is_extended(entry.kind)) {
+        let used = ebr.entries.iter().filter(|entry| entry.kind != 0 && entry.blocks() > 0);
+        let (links, partitions): (Vec<_>, Vec<_>) = used.partition(|entry| is_extended(entry.kind));
+        if let [entry, ..] = partitions[..] {
             let partition = record.partition(number, entry, lba);
-            if partition.first_lba < begin || partition.first_lba + partition.blocks > end {
+            if partition.first_lba < begin || partition.end() > end {
                 table
                     .remarks
                     .push(format!("Partition {number} is not inside of the extended partition."));
@@ -209,13 +210,13 @@ fn read_logical<R: ReadAt>(
             table.partitions.push(partition);
             number += 1;
         }
-        if used().count() > 2 {
+        if links.len() > 1 || partitions.len() > 1 {
             table.remarks.push(format!(
-                "The boot record in block {lba} has more than one partition: only the first is \
-                 listed."
+                "The boot record in block {lba} has more than one partition and a link: only the \
+                 first of each counts."
             ));
         }
-        let Some(link) = used().find(|entry| is_extended(entry.kind)) else { return Ok(None) };
+        let [link, ..] = links[..] else { return Ok(None) };
         lba = begin.saturating_add(link.first_lba());
     }
 }

@@ -55,7 +55,7 @@ impl Partition {
     }
 
     /// Returns the block after the last one.
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.first_lba.saturating_add(self.blocks)
     }
 
@@ -149,7 +149,7 @@ impl Table {
     }
 
     /// Adds remarks about partitions that [`Table::select`] refuses, but for extended ones.
-    pub(crate) fn look_over(&mut self, size: Size) {
+    pub(crate) fn add_remarks(&mut self, size: Size) {
         let mut odd = Vec::new();
         for partition in &self.partitions {
             if partition.blocks == 0 {

@@ -3,7 +3,7 @@
 use crate::disk::{Disk, ReadAt, Size};
 use crate::gpt::{Header, PRIMARY_LBA};
 use crate::mbr::{self, EBRS_MAX, RECORD_BYTES, RawRecord};
-use crate::partition::Table;
+use crate::partition::{Partition, Table};
 
 /// The most reads that [`Table::read`] makes: the boot record, a header of a GPT with its entries
 /// in each of three places, a header in the place of another block size twice at most, and the
@@ -24,7 +24,7 @@ pub enum TableError<E> {
     #[error(
         "The disk has a partition table (GPT) that was made with blocks of {table_bytes} bytes, \
          and the device has blocks of {device_bytes}: open it with blocks of {table_bytes} bytes, \
-         or make a new table"
+         or make a new table."
     )]
     OtherBlocks {
         /// The size of a block when the table was made, in bytes.
@@ -57,7 +57,7 @@ impl Table {
             read_mbr(&mut disk, &record)?
         };
         if let Some(table) = &mut table {
-            table.look_over(size);
+            table.add_remarks(size);
         }
         Ok(table)
     }
@@ -73,7 +73,7 @@ fn read_mbr<R: ReadAt>(
     match primary {
         Ok(_) if !is_table || !record.has_partitions() => Err(TableError::Damaged(
             "Block 1 has a GPT, but block 0 has no protective MBR, without which the GPT does not \
-             count: write one with gdisk, or remove the GPT with wipefs"
+             count: write one with gdisk, or remove the GPT with wipefs."
                 .into(),
         )),
         _ if !is_table => Ok(None),
@@ -124,7 +124,7 @@ fn read_gpt<R: ReadAt>(
                 Err(backup) => {
                     return Err(TableError::Damaged(format!(
                         "The disk has a GPT, both copies of which are damaged: {}, and {}. Restore \
-                         it with gdisk or testdisk, or make a new one",
+                         it with gdisk or testdisk, or make a new one.",
                         flaw.why, backup.why
                     )));
                 }
@@ -136,11 +136,25 @@ fn read_gpt<R: ReadAt>(
             "The MBR is a hybrid one: it lists partitions itself. Those of the GPT count.".into(),
         );
     }
-    if header.last_usable_lba() >= size.blocks {
+    let usable = header.usable_lbas();
+    let is_outside = |partition: &&Partition| {
+        !usable.contains(&partition.first_lba) || partition.end() - 1 > *usable.end()
+    };
+    let mut used = table.partitions.iter().filter(|partition| partition.blocks > 0);
+    if let Some(partition) = used.find(is_outside) {
+        let remark = format!(
+            "Partition {} is not within the blocks that the GPT has for partitions, {} to {}.",
+            partition.number,
+            usable.start(),
+            usable.end()
+        );
+        table.remarks.push(remark);
+    }
+    if *usable.end() >= size.blocks {
         table.remarks.push(format!(
             "The GPT is of a larger disk: its partitions may reach to block {}, and this disk has \
              {} blocks.",
-            header.last_usable_lba(),
+            usable.end(),
             size.blocks
         ));
     }

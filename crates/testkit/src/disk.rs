@@ -168,7 +168,7 @@ pub fn check(image: &[u8], size: Size) -> Seen {
             assert!(device_bytes == size.block_bytes && table_bytes != device_bytes);
         }
         Err(TableError::Damaged(why)) => {
-            assert!(!why.is_empty());
+            assert!(why.ends_with('.'), "{why}");
             seen.damaged = Some(why);
         }
         Err(error) => panic!("{error}"),

@@ -29,7 +29,7 @@ fn the_backup_counts_if_the_primary_copy_is_damaged() {
     for block_bytes in block_sizes() {
         let block = u64::from(block_bytes);
         // The signature, the size, the checksum, MyLBA, an entry, an unused entry, all of it.
-        let spoilt: [(u64, &[u8]); 7] = [
+        let damages: [(u64, &[u8]); 7] = [
             (block, b"X"),
             (block + 12, &[91]),
             (block + 16, &[1, 2, 3, 4]),
@@ -38,7 +38,7 @@ fn the_backup_counts_if_the_primary_copy_is_damaged() {
             (2 * block + 127 * 128, b"X"),
             (block, &[0; 512]),
         ];
-        for (offset, bytes) in spoilt {
+        for (offset, bytes) in damages {
             let image = gpt(block_bytes);
             let before = image.table();
             image.write(offset, bytes);
@@ -300,7 +300,9 @@ fn odd_entries_of_a_gpt_are_listed_and_refused() {
         }
     }
     let remarks = table.remarks.join(" ");
-    for said in ["1 and 2 overlap", "3 has no blocks", "5 reaches", "6 reaches"] {
+    let outside =
+        "Partition 5 is not within the blocks that the GPT has for partitions, 34 to 8158.";
+    for said in ["1 and 2 overlap", "3 has no blocks", "5 reaches", "6 reaches", outside] {
         assert!(remarks.contains(said), "{remarks}");
     }
 }
@@ -428,6 +430,20 @@ fn a_logical_partition_outside_of_the_extended_one_is_a_remark() {
     // Within it, and over the next record.
     let image = chain(&[(2048, (6100, 500), None)]);
     assert!(refused(&image.table(), &image, 5).contains("beyond the disk"));
+}
+
+/// As `fdisk` reads them.
+#[test]
+fn further_partitions_in_a_record_are_a_remark() {
+    let image = chain(&[(2048, (10, 20), Some(100)), (2148, (10, 20), None)]);
+    image.change(|disk| {
+        let entries = [(0x83, 10), (5, 100), (0x83, 40), (5, 200)];
+        let entries = entries.map(|(kind, first)| Entry { kind, first, last: first + 19 });
+        write_record(disk, 2048 * 512, 0, &entries);
+    });
+    let table = if tools() { image.assert_as_sfdisk() } else { image.table() };
+    assert_eq!(numbers(&table), [1, 5, 6]);
+    assert!(table.remarks[0].contains("more than one partition and a link"), "{table:?}");
 }
 
 #[test]

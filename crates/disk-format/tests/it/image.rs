@@ -18,7 +18,7 @@ pub(crate) struct Image {
 }
 
 /// A loop device, which gives an image blocks of another size.
-pub(crate) struct LoopDevice(pub(crate) PathBuf);
+pub(crate) struct LoopDevice(PathBuf);
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
@@ -54,7 +54,7 @@ impl Image {
 
     /// A loop device with blocks of the size of the image's, unless programs take these for
     /// granted.
-    pub(crate) fn loop_device(&self) -> Option<LoopDevice> {
+    fn loop_device(&self) -> Option<LoopDevice> {
         (self.block_bytes != 512).then(|| loop_device(&self.path, self.block_bytes).unwrap())
     }
 
