@@ -21,7 +21,8 @@ const BLOCKS: usize = 80;
 fn base(what: u8, block: usize) -> (Vec<u8>, Vec<Range<usize>>) {
     let mut disk = vec![0; block * BLOCKS];
     let entry = |kind, first, last| Entry { kind, first, last };
-    let mut places = vec![440..512];
+    let record = 440..512;
+    let mut places = vec![record];
     if what & 1 != 0 {
         write_gpt(&mut disk, block, &[entry(1, 40, 42), entry(1, 43, 45)]);
         let backup = (BLOCKS - 1) * block;

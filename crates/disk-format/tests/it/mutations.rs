@@ -49,7 +49,8 @@ fn bases() -> Vec<Base> {
             7,
             &[entry(0x83, 2, 9), entry(0xC, 9, 12), entry(5, 20, 39), entry(0x82, 14, 15)],
         );
-        let mut places = vec![440..512];
+        let record = 440..512;
+        let mut places = vec![record];
         for n in 0..4 {
             let link = entry(5, 4 * (n + 1), 4 * (n + 1) + 3);
             let at = (20 + 4 * n as usize) * block;
