@@ -171,3 +171,30 @@ fn the_kernel_goes_on_with_what_was_made_here() {
         }
     }
 }
+
+#[test]
+fn what_a_device_contains_is_found() {
+    let dir = scratch();
+    let path = dir.path().join("image");
+    let mut disk = vec![0; 1 << 20];
+    let cases: [(usize, &[u8], Option<&str>); 7] = [
+        (0, b"", None),
+        // A boot record without partitions, and with one.
+        (510, b"\x55\xaa", None),
+        (450, b"\x83\0\0\0\x01\0\0\0\x02", Some("a partition table")),
+        (65_600, b"_BHRfS_M", Some("a btrfs file system")),
+        (1080, b"\x53\xef", Some("an ext2, ext3 or ext4 file system")),
+        (512, b"EFI PART", Some("a partition table (GPT)")),
+        (0, b"XFSB", Some("an XFS file system")),
+    ];
+    // Each is found before those that were written earlier.
+    for (offset, sign, what) in cases {
+        disk[offset..offset + sign.len()].copy_from_slice(sign);
+        for blocks in ["512", "4096"] {
+            std::fs::write(&path, &disk).unwrap();
+            let uri = format!("file:{}?model=null&lba={blocks}", path.display());
+            let device = meantime_block::open(&uri, &Default::default()).unwrap();
+            assert_eq!(mkfs::found_on(&device).unwrap(), what);
+        }
+    }
+}
