@@ -12,7 +12,6 @@ pub const READS_MAX: usize = 9 + EBRS_MAX;
 
 /// Why the partition table of a disk cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
 pub enum TableError<E> {
     /// The disk cannot be read.
     #[error("The partition table cannot be read: {0}")]

@@ -97,10 +97,12 @@ fn damage(rng: &mut Rng, base: &Base) -> Vec<u8> {
             }
         }
     }
-    if rng.one_in(3) {
-        disk.swap(510, 511);
-    } else {
-        fix_sums(&mut disk, base.block);
+    match rng.below(30) {
+        // No boot record.
+        0 => disk.swap(510, 511),
+        // Wrong checksums.
+        1..10 => {}
+        _ => fix_sums(&mut disk, base.block),
     }
     disk
 }
