@@ -17,8 +17,9 @@ use meantime_completion::waiter::Rest;
 use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
-/// A block device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
+/// A block device; a clone is the same device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
 /// costs a predictable branch.
+#[derive(Clone)]
 pub enum Device {
     /// Driven by Meantime's own driver.
     Nvme(NvmeDevice),
@@ -53,6 +54,22 @@ impl Device {
         match self {
             Self::Nvme(device) => Some(device),
             Self::Kernel(_) => None,
+        }
+    }
+
+    /// A part of the device as a device, named `uri`; `None` if it does not have all of the blocks.
+    pub(super) fn part_of(self, uri: String, first_lba: u64, blocks: u64) -> Option<Self> {
+        match self {
+            Self::Nvme(device) => device.part_of(uri, first_lba, blocks).map(Self::Nvme),
+            Self::Kernel(device) => device.part_of(uri, first_lba, blocks).map(Self::Kernel),
+        }
+    }
+
+    /// The same for reading only, for the reason `why`.
+    pub(super) fn with_read_only(self, why: String) -> Self {
+        match self {
+            Self::Nvme(device) => Self::Nvme(device.with_read_only(Some(why))),
+            Self::Kernel(device) => Self::Kernel(device.with_read_only(why)),
         }
     }
 

@@ -285,8 +285,8 @@ impl NvmeChannel {
         }
         let Some(slot) = self.table.take_free() else { return self.start_in(None, request, to) };
         self.table.fill(slot, request, 0, Policy::Poll, to);
-        let (nsid, second) = (self.ns.nsid, Iova(0));
-        let command = Command { op, nsid, slba: lba, nlb, data, second, data_bytes, fua };
+        let (nsid, slba, second) = (self.ns.nsid, self.ns.first_lba + lba, Iova(0));
+        let command = Command { op, nsid, slba, nlb, data, second, data_bytes, fua };
         // The command slot of this request slot: it has no other command, and no other request
         // uses it.
         self.polled.pair.stage_transfer(Tag::assigned(slot), slot, &command);

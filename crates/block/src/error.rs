@@ -59,6 +59,14 @@ pub enum OpenError {
         /// The kernel's error.
         source: std::io::Error,
     },
+    /// The partition cannot be used.
+    #[error("{uri}: {what}")]
+    Partition {
+        /// The device.
+        uri: String,
+        /// What is wrong, and what there is instead.
+        what: String,
+    },
     /// The device cannot be written.
     #[error("{uri} cannot be written: {why}")]
     ReadOnly {

@@ -36,7 +36,7 @@
 //!   uri, options     what is said about a device to open
 //!   kernel/          KernelDevice, KernelChannel: io_uring and preadv2
 //!   any              Device, Channel: either kind
-//!   open             opens what a URI names
+//!   open             opens what a URI names, and partitions of it
 //!   group/           PollGroup: one thread waits on many channels
 //!   futures/         AsyncChannel, Driver
 //!   probe, stamps    watching a wait from within, to measure it
@@ -143,10 +143,11 @@ pub use group::{
     ChannelKey, DescriptorKey, GroupChannel, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
 };
 pub use kernel::{KernelChannel, KernelDevice};
+pub use meantime_disk_format::{Partition, Selector, Signature, Table};
 pub use meantime_fabrics::{Host, Subsystem};
 pub use meantime_nvme_spec::fabrics::SubsystemType;
 pub use nvme_device::NvmeDevice;
-pub use open::{discover, discover_as, open, open_nvme};
+pub use open::{discover, discover_as, open, open_nvme, open_partition, partitions, signature};
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};
 pub use options::{Access, OpenOptions, in_use};
@@ -154,6 +155,6 @@ pub use probe::{Probe, WaitTimes};
 pub use request::{Done, Rejected, Request, Ticket};
 pub use stamps::{DeviceStamp, StampSource};
 pub use uri::{
-    Coalescing, KernelEngine, KernelUri, NvmeUri, SoftUri, TcpUri, Uri, UriError, UriParameter,
-    parse_bytes,
+    Coalescing, CommonUri, KernelEngine, KernelUri, NvmeUri, SoftUri, TcpUri, Uri, UriError,
+    UriParameter, parse_bytes,
 };

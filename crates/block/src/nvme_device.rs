@@ -13,7 +13,8 @@ use meantime_nvme::{Controller, Error, NamespaceInfo, QueueClass};
 /// The slots of a queue for parts of split requests.
 const PART_SLOTS: u16 = 32;
 
-/// A namespace of an NVMe controller.
+/// A namespace of an NVMe controller, or a part of it. A clone is the same device.
+#[derive(Clone)]
 pub struct NvmeDevice {
     controller: Arc<Controller>,
     ns: NamespaceInfo,
@@ -57,6 +58,15 @@ impl NvmeDevice {
     pub fn with_stamps(mut self, stamps: Option<Arc<dyn StampSource>>) -> Self {
         self.stamps = stamps;
         self
+    }
+
+    /// A part of the device as a device: `blocks` logical blocks from `first_lba` on, with `uri` as
+    /// its name. A flush still covers the whole namespace. `None` if the device does not have all
+    /// of them.
+    pub(super) fn part_of(mut self, uri: String, first_lba: u64, blocks: u64) -> Option<Self> {
+        self.ns = self.ns.part_of(first_lba, blocks)?;
+        (self.info.uri, self.info.blocks) = (uri, blocks);
+        Some(self)
     }
 
     /// Replaces the description of the medium, which is the controller's model number by default.

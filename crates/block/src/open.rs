@@ -1,5 +1,6 @@
 //! Opening a device by its URI.
 
+mod partition;
 mod shared;
 #[cfg(feature = "ssd")]
 mod soft;
@@ -12,19 +13,33 @@ use super::error::OpenError;
 use super::kernel::KernelDevice;
 use super::nvme_device::NvmeDevice;
 use super::options::OpenOptions;
-use super::uri::{Uri, UriError};
+use super::uri::{CommonUri, Uri, UriError};
 use meantime_fabrics::{Host, Subsystem};
+pub use partition::{open_partition, partitions, signature};
 
 /// Opens the device that `uri` names.
 ///
 /// # Errors
 /// Returns [`OpenError`], which gives the cause and a remedy.
 pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
-    match uri.parse()? {
+    let parsed: Uri = uri.parse()?;
+    // Memory begins empty.
+    let holds_data = !matches!(parsed, Uri::Mem { .. });
+    let device = match parsed {
         Uri::Kernel { path, kernel } => {
             KernelDevice::open(uri, &path, kernel, options).map(Device::Kernel)
         }
         parsed => open_controller(uri, parsed, options).map(Device::Nvme),
+    }?;
+    let CommonUri { partition, overwrite } = uri.parse()?;
+    let device = match partition {
+        Some(selector) => partition::select(&device, uri, &selector)?,
+        None => device,
+    };
+    if options.protect && holds_data && !overwrite {
+        partition::protected(device, options.access)
+    } else {
+        Ok(device)
     }
 }
 
@@ -33,9 +48,12 @@ pub fn open(uri: &str, options: &OpenOptions) -> Result<Device, OpenError> {
 /// # Errors
 /// Returns [`OpenError`], which gives the cause and a remedy.
 pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenError> {
-    match uri.parse()? {
-        Uri::Kernel { .. } => Err(OpenError::NotNvme { uri: uri.to_owned() }),
-        parsed => open_controller(uri, parsed, options),
+    if matches!(uri.parse()?, Uri::Kernel { .. }) {
+        return Err(OpenError::NotNvme { uri: uri.to_owned() });
+    }
+    match open(uri, options)? {
+        Device::Nvme(device) => Ok(device),
+        Device::Kernel(_) => unreachable!("checked above"),
     }
 }
 
@@ -98,6 +116,10 @@ pub fn make_ssd<T, E>(
     adjust: impl FnOnce(&mut meantime_ssd::SsdConfig),
     make: impl FnOnce(meantime_ssd::SsdConfig, meantime_ssd::Medium) -> Result<T, E>,
 ) -> Result<Result<T, E>, OpenError> {
+    if uri.parse::<CommonUri>()?.partition.is_some() {
+        let what = "a partition is no SSD: name the whole disk; its hosts own the table";
+        return Err(UriError { uri: uri.to_owned(), what: what.to_owned() }.into());
+    }
     soft::make(uri, uri.parse()?, options, adjust, make)
 }
 

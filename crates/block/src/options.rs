@@ -35,6 +35,11 @@ pub struct OpenOptions {
     /// Whether the software SSD takes time stamps of every command:
     /// [`BlockDevice::stamps`](super::BlockDevice::stamps).
     pub stamps: bool,
+    /// Whether a device on which a partition table, a file system or another known format lies is
+    /// opened for reading only, unless its URI has `overwrite=1`. For programs that write whatever
+    /// device they are given; those that write a file system do not set it.
+    /// [`Device::read_only`](super::Device::read_only) has the reason, and the program obeys it.
+    pub protect: bool,
 }
 
 /// Why the device that `uri` names is not, or would not be, opened for writing: how the kernel uses

@@ -183,7 +183,7 @@ impl RequestSlot {
     /// The next command, as large as the device allows; it counts as in flight from now on.
     #[inline(always)]
     pub(crate) fn emit(&mut self, ns: &NamespaceInfo) -> Command {
-        let slba = self.next_lba;
+        let slba = ns.first_lba + self.next_lba;
         let (nlb, data_bytes) = match self.op {
             // (`pair` makes the commands of a fused pair.)
             Op::Read | Op::Write | Op::Compare | Op::CompareAndWrite => {
@@ -216,7 +216,7 @@ impl RequestSlot {
         let nlb = self.left as u32;
         let data_bytes = nlb << ns.block_shift;
         let command = |op, data, fua| {
-            let (nsid, slba, second) = (ns.nsid, self.next_lba, Iova(0));
+            let (nsid, slba, second) = (ns.nsid, ns.first_lba + self.next_lba, Iova(0));
             Command { op, nsid, slba, nlb, data, second, data_bytes, fua }
         };
         let new = Iova(self.next_data.0 + u64::from(data_bytes));
@@ -679,12 +679,13 @@ impl RequestSlot {
             self.buf.as_ref().filter(|_| self.op.has_data() && self.op != Op::CompareAndWrite)?;
         let data_bytes = buf.transfer_bytes() as u32;
         let blocks = u64::from(data_bytes) >> ns.block_shift;
-        let nlb = ns.next_span(self.lba, blocks, true);
+        let slba = ns.first_lba + self.lba;
+        let nlb = ns.next_span(slba, blocks, true);
         if u64::from(nlb) != blocks {
             return None;
         }
         let (span, nsid) = (buf.span(0, data_bytes), ns.nsid);
-        let Self { op, lba: slba, fua, .. } = *self;
+        let Self { op, fua, .. } = *self;
         Some(Command { op, nsid, slba, nlb, data: span.data, second: span.second, data_bytes, fua })
     }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use meantime_disk_format::Selector;
 use meantime_fabrics::{KATO_MIN_MS, TcpAddress, parse_uuid};
 use meantime_hw::clock::parse_time_ns;
 use meantime_hw::pci::{PciAddress, PciAddressError};
@@ -251,7 +252,43 @@ impl FromStr for Uri {
     type Err = UriError;
 
     fn from_str(text: &str) -> Result<Self, UriError> {
-        parse(text).map_err(|what| UriError { uri: text.to_owned(), what })
+        let uri = parse(text).map_err(|what| UriError { uri: text.to_owned(), what })?;
+        text.parse::<CommonUri>()?;
+        Ok(uri)
+    }
+}
+
+/// The parameters that every scheme has: they are about what becomes of the opened device.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CommonUri {
+    /// The partition to open instead of the whole device.
+    pub partition: Option<Selector>,
+    /// Whether a program may write the device although something lies on it
+    /// ([`OpenOptions::protect`](super::OpenOptions::protect)).
+    pub overwrite: bool,
+}
+
+/// Parses these parameters of a URI, whose other parts are not checked.
+impl FromStr for CommonUri {
+    type Err = UriError;
+
+    fn from_str(uri: &str) -> Result<Self, UriError> {
+        let mut common = Self::default();
+        let query = uri.split_once('?').map_or("", |(_, query)| query);
+        for (key, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
+            let wrong = |what| UriError { uri: uri.to_owned(), what };
+            let parameter = Parameter { key, value };
+            match key {
+                "partition" => {
+                    let selector =
+                        value.parse().map_err(|why| wrong(format!("{key}={value}: {why}")))?;
+                    common.partition = Some(selector);
+                }
+                "overwrite" => common.overwrite = parameter.flag().map_err(wrong)?,
+                _ => {}
+            }
+        }
+        Ok(common)
     }
 }
 
@@ -403,6 +440,8 @@ fn split_query<'a>(query: Option<&'a str>, scheme: &str) -> Result<Vec<Parameter
         }
         parameters.push(Parameter { key, value });
     }
+    // `CommonUri` has these.
+    parameters.retain(|parameter| !["partition", "overwrite"].contains(&parameter.key));
     Ok(parameters)
 }
 

@@ -126,7 +126,9 @@ const char *mt_last_error(void);
 /* Opens the device that `uri` names, e.g. "mem:1G?model=optane", "file:disk.img" or
  * "kernel:/dev/nvme0n1". Close it with mt_close(). A file or disk that the kernel has mounted or
  * uses otherwise, or that this process may not write, is opened for reading only: what writes
- * fails. */
+ * fails. So is a device on which a partition table, a file system or another known format lies,
+ * unless its URI has overwrite=1. One partition is opened by partition=2, =label:NAME or
+ * =uuid:UUID. */
 int mt_open(const char *uri, mt_device **device);
 
 /* Closes a device. Channels and buffers of it that are still open go on working; it ends with the

@@ -36,9 +36,13 @@ pub unsafe extern "C" fn mt_channel_open(
             Some(options) => unsafe { options_from(options) }?,
             None => ChannelOptions::default(),
         };
-        let opened = opened.device.channel(&options).map_err(|error| channel_failed(&error))?;
+        let device = &opened.device;
+        let channel = device.channel(&options).map_err(|error| channel_failed(&error))?;
+        let read_only = device.read_only().map(str::to_owned);
         // SAFETY: as above.
-        unsafe { place.write(Handle::create(ChannelHandle::new(opened, options.depth))) };
+        unsafe {
+            place.write(Handle::create(ChannelHandle::new(channel, read_only, options.depth)))
+        };
         Ok(0)
     })
 }

@@ -3,7 +3,9 @@
 
 use std::sync::atomic::AtomicPtr;
 
-use meantime_block::{self as block, BlockChannel, Channel, ChannelKey, Done, Rejected};
+use meantime_block::{
+    self as block, BlockChannel, Channel, ChannelKey, Done, Rejected, SubmitError,
+};
 use meantime_completion::Policy;
 use meantime_nvme::Op;
 
@@ -36,6 +38,8 @@ const INDEX_BITS: u32 = 16;
 /// The value of an `mt_channel`.
 pub struct ChannelHandle {
     channel: Channel,
+    /// Why the device must not be written.
+    read_only: Option<String>,
     /// An entry for each request that can be in flight.
     in_flight: Box<[InFlight]>,
     /// The first free entry; the length of `in_flight` if there is none.
@@ -68,7 +72,7 @@ struct Prepared {
 }
 
 impl ChannelHandle {
-    pub fn new(channel: Channel, depth: u16) -> Self {
+    pub fn new(channel: Channel, read_only: Option<String>, depth: u16) -> Self {
         // Ids start at a different number in each channel, with the top bit set: no ticket is valid
         // for another channel, and none is 0.
         let first =
@@ -81,7 +85,7 @@ impl ChannelHandle {
             next_free: index + 1,
         };
         let in_flight = (0..usize::from(depth)).map(empty).collect();
-        Self { channel, in_flight, free: 0, member: None }
+        Self { channel, read_only, in_flight, free: 0, member: None }
     }
 
     /// The library's channel.
@@ -116,6 +120,11 @@ impl ChannelHandle {
                 ));
             }
         };
+        if let Some(why) = &self.read_only
+            && !matches!(op, Op::Read | Op::Flush)
+        {
+            return Err(submit_failed(call, &SubmitError::ReadOnly(why.clone())));
+        }
         if request.flags & !MT_FUA != 0 {
             return Err(misuse(call, "the request has unknown flags: use MT_FUA or 0"));
         }

@@ -58,8 +58,8 @@ pub unsafe extern "C" fn mt_open(uri: *const c_char, device: *mut *mut MtDevice)
         let uri = unsafe { text(CALL, "uri", uri) }?;
         // The program may request these policies while the device is in use.
         published()?;
-        let device = meantime_block::open(uri, &OpenOptions::default())
-            .map_err(|error| open_failed(&error))?;
+        let options = OpenOptions { protect: true, ..OpenOptions::default() };
+        let device = meantime_block::open(uri, &options).map_err(|error| open_failed(&error))?;
         let info = device.info();
         let uri = CString::new(uri).unwrap_or_default();
         let medium = CString::new(info.medium.as_str()).unwrap_or_default();

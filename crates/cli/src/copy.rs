@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use meantime_block::{
-    Access, BlockChannel as _, BlockDevice as _, Channel, ChannelOptions, Device, Request, Ticket,
+    Access, BlockChannel as _, BlockDevice as _, Channel, ChannelOptions, Device, OpenOptions,
+    Request, Ticket,
 };
 use meantime_hw::DmaBuf;
 
@@ -36,8 +37,8 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
         )));
     }
     signal::catch();
-    let from_device = open(from, Access::Read)?;
-    let to_device = open(to, Access::ReadWrite)?;
+    let from_device = open(from, Access::Read, false)?;
+    let to_device = open(to, Access::ReadWrite, args.force)?;
     if let (Some(reads), Some(writes)) = (&from_device, &to_device) {
         fits(reads, writes)?;
     }
@@ -52,11 +53,13 @@ pub(crate) fn run(args: &CopyArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Opens the device of `uri`. Returns `None` for a pipe.
-fn open(uri: &str, access: Access) -> Result<Option<Device>, Failure> {
+fn open(uri: &str, access: Access, force: bool) -> Result<Option<Device>, Failure> {
     if uri == PIPE {
         return Ok(None);
     }
-    crate::fs::open(uri, access).map(Some)
+    let protect = access == Access::ReadWrite && !force;
+    let options = OpenOptions { access, protect, ..OpenOptions::default() };
+    meantime_block::open(uri, &options).map(Some).map_err(|error| named(uri, &error))
 }
 
 /// Checks the sizes before anything is overwritten.

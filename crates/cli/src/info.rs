@@ -7,14 +7,15 @@ mod smart;
 
 use std::process::ExitCode;
 
-use meantime_block::{NvmeDevice, OpenOptions};
-use serde_json::json;
+use meantime_block::{Device, NvmeDevice, OpenOptions};
+use serde_json::{Value, json};
 
 use crate::cli::InfoArgs;
 use crate::facts::{Fact, facts, object, objects, rows, table};
 use crate::failure::Failure;
 use crate::figures;
 use crate::output;
+use crate::partitions::{self, Content};
 use crate::signal;
 
 /// Runs the command.
@@ -30,12 +31,27 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let smart = smart::facts(&device);
     let more = more::facts(&device);
     let namespaces = namespaces(&device);
+    let block_bytes = device.namespace().block_bytes();
+    let partitions = partitions::contents(&Device::Nvme(device.clone()));
+    let of_all = |contents: &[Content]| -> Vec<_> {
+        contents.iter().map(|content| content.facts(block_bytes)).collect()
+    };
     if args.json {
-        let refused = |error| json!({ "error": error });
+        let refused = |error: &String| json!({ "error": error });
         let report = json!({
             "device": uri,
             "controller": object(&controller),
             "namespaces": objects(&namespaces),
+            "partitions": match &partitions {
+                Ok(Some((table, contents))) => json!({
+                    "table": table.kind.to_string(),
+                    "id": table.id,
+                    "remarks": table.remarks,
+                    "partitions": objects(&of_all(contents)),
+                }),
+                Ok(None) => Value::Null,
+                Err(error) => refused(&error.to_string()),
+            },
             "features": objects(&features),
             "more": object(&more),
             "smart": smart.as_ref().map_or_else(refused, |facts| object(facts)),
@@ -44,6 +60,15 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     }
     let mut text = format!("Controller of {uri}\n{}", rows(&controller));
     text += &format!("\nNamespaces\n{}", table(&namespaces));
+    text += &match &partitions {
+        Ok(Some((found, contents))) => {
+            let remarks = found.remarks.iter().map(|remark| format!("  {remark}\n"));
+            let list = table(&of_all(contents));
+            format!("\nPartitions ({})\n{list}{}", found.kind, remarks.collect::<String>())
+        }
+        Ok(None) => String::new(),
+        Err(error) => format!("\nPartitions: {error}\n"),
+    };
     text += &format!("\nFeatures (current values)\n{}", table(&features));
     text += &format!("\nPower, firmware, commands, errors\n{}", rows(&more));
     text += &match smart {

@@ -53,6 +53,7 @@ mod man;
 mod metrics;
 mod mount;
 mod output;
+mod partitions;
 mod report;
 mod reproduce;
 mod run;

@@ -29,7 +29,8 @@ pub(crate) fn hold(job: usize, uri: &str) -> Result<Arc<Device>, OpenError> {
         }
         return Ok(Arc::clone(&open.device));
     }
-    let device = Arc::new(meantime_block::open(uri, &OpenOptions::default())?);
+    let options = OpenOptions { protect: true, ..OpenOptions::default() };
+    let device = Arc::new(meantime_block::open(uri, &options)?);
     list.push(Open { uri: uri.to_owned(), device: Arc::clone(&device), jobs: vec![job] });
     Ok(device)
 }

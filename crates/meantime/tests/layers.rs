@@ -17,9 +17,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("baselines", &["completion", "hw", "process", "random"]),
     ("nvme", &["hw", "nvme-spec", "process"]),
     ("fabrics", &["hw", "nvme-spec", "process"]),
-    // The software SSD, for URIs that name one.
-    ("block", &["completion", "fabrics", "hw", "nvme", "nvme-spec", "process", "ssd"]),
     ("disk-format", &[]),
+    // The software SSD, for URIs that name one.
+    (
+        "block",
+        &["completion", "disk-format", "fabrics", "hw", "nvme", "nvme-spec", "process", "ssd"],
+    ),
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "disk-format", "ext4-format", "hw", "nvme", "process"]),
     ("mount", &["completion", "ext4", "process", "shm-rpc"]),

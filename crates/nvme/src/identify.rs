@@ -146,6 +146,9 @@ impl PowerState {
 pub struct NamespaceInfo {
     /// Namespace identifier.
     pub nsid: u32,
+    /// The first logical block of the range that is in use: 0 unless it is a
+    /// [part](Self::part_of) of the namespace. Addresses of commands count from block 0.
+    pub first_lba: u64,
     /// Size in logical blocks.
     pub blocks: u64,
     /// log2 of the logical block size in bytes: 9 or 12.
@@ -201,12 +204,24 @@ impl NamespaceInfo {
         }
         Ok(Self {
             nsid,
+            first_lba: 0,
             blocks,
             block_shift: shift,
             max_blocks,
             optimal_boundary_blocks: u32::from(raw.noiob.get()),
             used_blocks: raw.nuse.get(),
             compare_write_blocks: compare_write_blocks(raw, controller).min(max_blocks),
+        })
+    }
+
+    /// The `blocks` from `first_lba` on, as a namespace of that size; `None` if they are not all
+    /// within it. Limits and boundaries of commands stay the namespace's own.
+    pub fn part_of(&self, first_lba: u64, blocks: u64) -> Option<Self> {
+        let is_within = first_lba <= self.blocks && blocks <= self.blocks - first_lba;
+        (is_within && blocks > 0).then(|| Self {
+            first_lba: self.first_lba + first_lba,
+            blocks,
+            ..*self
         })
     }
 
@@ -261,6 +276,7 @@ mod tests {
 
     const NS: NamespaceInfo = NamespaceInfo {
         nsid: 1,
+        first_lba: 0,
         blocks: 1 << 20,
         block_shift: 9,
         max_blocks: 256,
@@ -282,6 +298,17 @@ mod tests {
         assert_eq!(ns.next_span(0, 1000, true), 64);
         assert_eq!(ns.next_span(63, 1000, true), 1);
         assert_eq!(ns.next_span(60, 2, true), 2);
+    }
+
+    #[test]
+    fn a_part_is_within_its_namespace() {
+        let part = NS.part_of(100, 50).unwrap();
+        assert_eq!((part.first_lba, part.blocks), (100, 50));
+        let inner = part.part_of(49, 1).unwrap();
+        assert_eq!((inner.first_lba, inner.blocks), (149, 1));
+        for (first, blocks) in [(0, 0), (50, 1), (49, 2), (0, 51), (u64::MAX, 1), (1, u64::MAX)] {
+            assert_eq!(part.part_of(first, blocks), None, "{first} {blocks}");
+        }
     }
 
     #[test]

@@ -120,8 +120,8 @@ pub(crate) struct Device {
 }
 
 /// Opens the device `uri` to read it or, if it can be, to write it, too.
-pub(crate) fn open(uri: &str, access: Access) -> PyResult<BlockDevice> {
-    let options = OpenOptions { access, ..OpenOptions::default() };
+pub(crate) fn open(uri: &str, access: Access, protect: bool) -> PyResult<BlockDevice> {
+    let options = OpenOptions { access, protect, ..OpenOptions::default() };
     meantime_block::open(uri, &options).map_err(failed)
 }
 
@@ -133,7 +133,7 @@ impl Device {
         let wanted = policy.map(self::policy).transpose()?;
         let access = if read_only { Access::Read } else { Access::WhatIsPossible };
         py.detach(|| {
-            let device = open(uri, access)?;
+            let device = open(uri, access, true)?;
             if let Some(policy) = wanted {
                 device.can_wait(policy).map_err(failed)?;
             }

@@ -91,7 +91,7 @@ impl FileSystem {
         options.cache_bytes = cache_bytes.unwrap_or(options.cache_bytes);
         let access = if read_only { Access::Read } else { Access::ReadWrite };
         let fs = py.detach(|| {
-            let device = open(uri, access)?;
+            let device = open(uri, access, false)?;
             ExtFileSystem::mount(device, &options).map_err(failed)
         })?;
         let fs = Slot::new("file system", Arc::new(Owned::new(fs)));

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use meantime_block::{Access, BlockDevice as _, Device, NvmeDevice, OpenOptions, Uri, UriError};
+use meantime_block::{Access, Device, OpenOptions, Uri, UriError};
 use meantime_ext4::{
     FileDevice, FileDeviceOptions, FileSystem, FileType, MountOptions, OpenOptions as FileOptions,
     Overlap,
@@ -137,7 +136,9 @@ impl Devices {
         let mut devices = Self::default();
         for (uri, what) in under {
             let access = if writes(uri) { Access::WhatIsPossible } else { Access::Read };
-            let mut first = Some(devices.open_device(uri, &what, access, stamps)?);
+            // What writes files of its file system does not destroy it.
+            let protect = distinct.iter().all(|one| one.device != uri || one.file.is_none());
+            let mut first = Some(devices.open_device(uri, &what, access, stamps, protect)?);
             let mut how_written = distinct
                 .iter()
                 .filter(|one| one.device == uri)
@@ -175,6 +176,7 @@ impl Devices {
         what: &Uri,
         access: Access,
         stamps: bool,
+        protect: bool,
     ) -> Result<(Device, Option<usize>, bool), RunError> {
         let allowed = cpu::allowed();
         let (soft, begins_empty) = match what {
@@ -189,7 +191,7 @@ impl Devices {
         if let Some(cpu) = ssd_cpu.filter(|cpu| !allowed.contains(cpu)) {
             fail!("device {uri}: cpu={cpu}: this process may not use it; it may use {allowed:?}");
         }
-        let options = OpenOptions { access, ssd_cpu, stamps, ..OpenOptions::default() };
+        let options = OpenOptions { access, ssd_cpu, stamps, protect, ..OpenOptions::default() };
         // The library creates the file exclusively, and locks it. A file that did not exist before
         // and is ours afterwards is new.
         let creates = match what {
@@ -223,15 +225,7 @@ impl Devices {
             fail!("{uri} is not open: this is a bug, please report it");
         };
         let device = match first.device() {
-            Device::Nvme(device) => {
-                let (controller, nsid) = (Arc::clone(device.controller()), device.namespace().nsid);
-                let again = NvmeDevice::new(controller, nsid, uri.to_owned())
-                    .map_err(|error| RunError::of_device(uri, &error))?
-                    .with_read_only(device.read_only().map(str::to_owned))
-                    .with_stamps(device.stamps())
-                    .with_medium(device.info().medium.clone());
-                Device::Nvme(again)
-            }
+            Device::Nvme(device) => Device::Nvme(device.clone()),
             Device::Kernel(_) => {
                 let options = OpenOptions { access, ..OpenOptions::default() };
                 meantime_block::open(uri, &options)

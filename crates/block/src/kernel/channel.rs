@@ -34,6 +34,8 @@ const STARTS_PER_CLOCK: u64 = 16;
 /// deadline, unless it is polled within the kernel.
 pub struct KernelChannel {
     info: BlockInfo,
+    /// Where block 0 is in the file.
+    first_byte: u64,
     io: KernelIo,
     /// Learns times for `adaptive` and for the gap; the kernel does the waiting.
     waiter: Waiter,
@@ -47,6 +49,7 @@ pub struct KernelChannel {
 impl KernelChannel {
     pub(super) fn new(
         info: BlockInfo,
+        first_byte: u64,
         shared: Arc<Shared>,
         depth: u16,
         said: Option<Policy>,
@@ -64,7 +67,7 @@ impl KernelChannel {
         if let Some(policy) = said {
             waiter.prepare(policy);
         }
-        Ok(Self { info, io, waiter, policy, plugged: false, started: 0, telemetry })
+        Ok(Self { info, first_byte, io, waiter, policy, plugged: false, started: 0, telemetry })
     }
 
     /// Checks a request for caller errors. Returns the I/O for the kernel.
@@ -133,7 +136,8 @@ impl KernelChannel {
             )));
         }
         let block_bytes = u64::from(block_bytes);
-        let (offset_bytes, bytes) = (request.lba * block_bytes, blocks * block_bytes);
+        let (offset_bytes, bytes) =
+            (self.first_byte + request.lba * block_bytes, blocks * block_bytes);
         let ioprio = request.ioprio;
         Ok(UringIo { op, offset_bytes, bytes, data, ioprio, ..UringIo::default() })
     }

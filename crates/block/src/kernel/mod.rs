@@ -31,10 +31,16 @@ use meantime_completion::Policy;
 use meantime_hw::uring::KernelMemory;
 use meantime_hw::{DmaHeap, DmaMap};
 
-/// A file, a block device or an NVMe namespace's character device of the kernel.
+/// A file, a block device or an NVMe namespace's character device of the kernel, or a part of it. A
+/// clone is the same device.
+#[derive(Clone)]
 pub struct KernelDevice {
     shared: Arc<Shared>,
     info: BlockInfo,
+    /// Where its first block is in the file.
+    first_byte: u64,
+    /// Why this process should not write it, although it could.
+    protected: Option<String>,
 }
 
 impl KernelDevice {
@@ -67,7 +73,20 @@ impl KernelDevice {
         let timeout_ns = options.controller.io_timeout_ns;
         let shared =
             Shared { file, options: kernel, memory, heap, timeout_ns, polls: OnceLock::new() };
-        Ok(Self { shared: Arc::new(shared), info })
+        Ok(Self { shared: Arc::new(shared), info, first_byte: 0, protected: None })
+    }
+
+    /// A part of the device as a device, as `NvmeDevice::part_of`.
+    pub(super) fn part_of(mut self, uri: String, first_lba: u64, blocks: u64) -> Option<Self> {
+        let has_all = blocks > 0 && first_lba.checked_add(blocks)? <= self.info.blocks;
+        self.first_byte += first_lba * u64::from(self.info.block_bytes);
+        (self.info.uri, self.info.blocks) = (uri, blocks);
+        has_all.then_some(self)
+    }
+
+    /// The same for reading only, for the reason `why`.
+    pub(super) fn with_read_only(self, why: String) -> Self {
+        Self { protected: Some(why), ..self }
     }
 
     /// The heap of memory for I/O by the kernel.
@@ -77,13 +96,13 @@ impl KernelDevice {
 
     /// The reason why it cannot be written, if there is one.
     pub fn read_only(&self) -> Option<&str> {
-        self.shared.file.read_only.as_deref()
+        self.protected.as_deref().or(self.shared.file.read_only.as_deref())
     }
 
     /// Whether a part of the `bytes` from `offset_bytes` was never written. The file system answers
     /// reads of such a part without the disk.
     pub fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
-        self.shared.file.has_holes(offset_bytes, bytes)
+        self.shared.file.has_holes(self.first_byte.saturating_add(offset_bytes), bytes)
     }
 
     /// Whether opening it created the file.
@@ -106,6 +125,7 @@ impl BlockDevice for KernelDevice {
     fn channel(&self, options: &ChannelOptions) -> Result<KernelChannel, ChannelError> {
         self.can_wait(options.policy.unwrap_or_default())?;
         let shared = Arc::clone(&self.shared);
-        KernelChannel::new(self.info.clone(), shared, options.depth, options.policy)
+        let (info, first_byte) = (self.info.clone(), self.first_byte);
+        KernelChannel::new(info, first_byte, shared, options.depth, options.policy)
     }
 }

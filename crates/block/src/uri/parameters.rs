@@ -16,11 +16,14 @@ pub struct UriParameter {
 }
 
 const FLAG: &[&str] = &["0", "1"];
+const PARTITION: &str = "one partition of it, by its number, label:NAME or uuid:UUID";
+const OVERWRITE: &str = "1: write it although a table or a file system lies on it";
 const COALESCE: &str = "an interrupt after so many completions or this time";
 const SOFT: &[&str] = &["mem", "file"];
 const NVME: &[&str] = &["vfio", "vfio-user"];
 const TCP: &[&str] = &["nvme+tcp"];
 const KERNEL: &[&str] = &["kernel"];
+const ANY: &[&str] = &["mem", "file", "vfio", "vfio-user", "nvme+tcp", "kernel"];
 
 const fn row(
     name: &'static str,
@@ -35,6 +38,8 @@ impl UriParameter {
     /// All parameters, in the order in which they are offered.
     pub const ALL: &'static [Self] = &[
         row("model", "how long I/Os take: a TOML file, or a name (default: null)", &[], SOFT),
+        row("partition", PARTITION, &["1", "2", "label:data"], ANY),
+        row("overwrite", OVERWRITE, FLAG, ANY),
         row("engine", "the interface for I/O", &["io_uring", "preadv2"], KERNEL),
         row("direct", "0: through the page cache", FLAG, KERNEL),
         row("fixed", "0: memory and file are not registered with io_uring", FLAG, KERNEL),

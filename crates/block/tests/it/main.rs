@@ -11,6 +11,7 @@ mod group;
 mod idle;
 mod inline;
 mod kernel;
+mod partition;
 mod published;
 mod scattered;
 mod stamps;

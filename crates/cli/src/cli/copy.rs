@@ -11,4 +11,7 @@ pub(crate) struct CopyArgs {
     /// The device to write, or - for standard output
     #[arg(value_name = "TO")]
     pub to: String,
+    /// Overwrite a device on which a partition table, a file system or the like lies
+    #[arg(long)]
+    pub force: bool,
 }

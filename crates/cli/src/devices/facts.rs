@@ -1,10 +1,12 @@
 //! The known facts of the controllers, as JSON and for the table.
 
-use meantime_hw::pci::{NvmeFunction, Repaired, UseKind};
+use meantime_block::{Access, BlockDevice as _, OpenOptions};
+use meantime_hw::pci::{KernelDisk, NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};
 
 use super::table;
 use crate::facts::{Fact, facts, objects};
+use crate::partitions::contents;
 
 /// Returns everything that is known.
 pub(super) fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
@@ -54,8 +56,24 @@ pub(super) fn of(function: &NvmeFunction) -> Vec<Fact> {
         "", "numa_node": function.numa_node;
         "", "pcie_link": function.link;
         "", "disks": function.disks;
+        "", "partitions": partitions(function).iter().map(|(disk, contents)| {
+            json!({ "disk": disk, "partitions": objects(contents) })
+        }).collect::<Value>();
         "", "taker": function.taker;
     }
+}
+
+/// What lies on the controller's disks that the kernel has, and this process may read: the facts of
+/// each partition.
+pub(super) fn partitions(function: &NvmeFunction) -> Vec<(String, Vec<Vec<Fact>>)> {
+    let options = OpenOptions { access: Access::Read, ..OpenOptions::default() };
+    let of_disk = |disk: &KernelDisk| {
+        let device = meantime_block::open(&format!("kernel:/dev/{}", disk.name), &options).ok()?;
+        let (_, contents) = contents(&device).ok()??;
+        let block_bytes = device.info().block_bytes;
+        Some((disk.name.clone(), contents.iter().map(|one| one.facts(block_bytes)).collect()))
+    };
+    function.disks.iter().filter_map(of_disk).collect()
 }
 
 fn kind(kind: &UseKind) -> &'static str {

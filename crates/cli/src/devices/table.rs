@@ -21,7 +21,10 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
         );
     }
     let rows: Vec<_> = functions.iter().map(facts::of).collect();
-    format!("{}\n{}", table(&rows), advice(functions, is_root))
+    let on_disks = functions.iter().flat_map(facts::partitions);
+    let on_disks = on_disks.map(|(disk, all)| format!("\nPartitions of {disk}\n{}", table(&all)));
+    let on_disks = on_disks.collect::<String>();
+    format!("{}{on_disks}\n{}", table(&rows), advice(functions, is_root))
 }
 
 pub(super) fn model(function: &NvmeFunction) -> String {

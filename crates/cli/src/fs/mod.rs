@@ -21,8 +21,6 @@ use crate::cli::{FsArgs, FsCommand};
 use crate::failure::Failure;
 use crate::signal;
 
-pub(crate) use mounted::open;
-
 /// Runs the command.
 pub(crate) fn run(args: &FsArgs) -> Result<ExitCode, Failure> {
     // A device that was taken from the kernel's driver is given back before the end.

@@ -10,12 +10,13 @@ use meantime_ext4::{Error, FileSystem, FileType, MountOptions, Node};
 use crate::cli::{MountArgs, WriteArgs};
 use crate::failure::{Context as _, Failure, named};
 use crate::location::Location;
+use crate::partitions::with_file_system;
 use crate::signal;
 
 /// Bytes read from a file at once.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-pub(crate) fn open(uri: &str, access: Access) -> Result<Device, Failure> {
+pub(super) fn open(uri: &str, access: Access) -> Result<Device, Failure> {
     let options = OpenOptions { access, ..OpenOptions::default() };
     meantime_block::open(uri, &options).map_err(|error| named(uri, &error))
 }
@@ -30,7 +31,7 @@ pub(super) fn mount(location: &OsStr, args: &MountArgs) -> Result<(FileSystem, L
         superblock: args.superblock,
         ..MountOptions::default()
     };
-    let device = open(&location.device, Access::Read)?;
+    let device = with_file_system(open(&location.device, Access::Read)?)?;
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
     Ok((fs, location))
 }
@@ -50,7 +51,7 @@ pub(super) fn change(
         on_wait: Some(crate::mount::tell_of_wait),
         ..MountOptions::default()
     };
-    let device = open(&location.device, Access::ReadWrite)?;
+    let device = with_file_system(open(&location.device, Access::ReadWrite)?)?;
     let fs = FileSystem::mount(device, &options).map_err(Failure::new)?;
     let done = work(&fs, &location);
     let ended = fs.unmount().context(&location.device);

@@ -24,6 +24,7 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::cli::KernelMountArgs;
 use crate::failure::{Context as _, Failure, named, warn};
+use crate::partitions::with_file_system;
 use crate::signal;
 
 pub(crate) use ending::{KIND, umount};
@@ -165,6 +166,7 @@ pub(crate) fn open(device: &str, words: &Words) -> Result<FileSystem, Failure> {
         OpenError::ReadOnly { .. } => Failure::new(format_args!("{error}; -o ro reads it")),
         error => named(device, &error),
     })?;
+    let device = with_file_system(device)?;
     FileSystem::mount(device, &file_system).map_err(Failure::new)
 }
 

@@ -21,6 +21,7 @@ mod inside;
 mod kernel;
 mod metrics;
 mod mount;
+mod partitions;
 mod report;
 mod run;
 mod run_mounted;

@@ -1,0 +1,147 @@
+//! Partitions of a disk: which are listed, which is taken, and that the others stay as they are.
+
+use std::path::Path;
+use std::process::Command;
+
+use meantime_testkit::e2fs::{mkfs, run as tool, tools};
+
+use crate::common::{Ran, run, succeed};
+
+const MIB: usize = 1 << 20;
+/// Where the partitions of [`disk`] begin and how large they are, in MiB.
+const FIRST: (usize, usize) = (1, 8);
+const SECOND: (usize, usize) = (9, 20);
+const DISK_MIB: usize = 30;
+
+/// A disk with a GPT of two partitions, with ext4 in those for which that is said, and other bytes
+/// in every other block. `None` if the tools are not there.
+fn disk(dir: &Path, with_ext4: [bool; 2]) -> Option<Vec<u8>> {
+    let path = dir.join("disk.img");
+    let noise = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56;
+    let mut bytes: Vec<u8> = (0..DISK_MIB * MIB).map(|at| noise(at / 8) as u8).collect();
+    bytes[..MIB].fill(0);
+    for ((first, size), has_ext4) in [FIRST, SECOND].into_iter().zip(with_ext4) {
+        if has_ext4 {
+            let image = mkfs(dir, "part.img", &format!("{size}M"), &["-L", "inside"]);
+            bytes[first * MIB..][..size * MIB].copy_from_slice(&std::fs::read(image).unwrap());
+        } else {
+            // No signature of anything.
+            bytes[first * MIB..][..128 << 10].fill(0);
+        }
+    }
+    std::fs::write(&path, bytes).unwrap();
+    let script = format!(
+        "label: gpt\nstart={}, size={}, name=one\nstart={}, size={}, name=\"the data\"\n",
+        FIRST.0 * 2048,
+        FIRST.1 * 2048,
+        SECOND.0 * 2048,
+        SECOND.1 * 2048
+    );
+    std::fs::write(dir.join("script"), script).unwrap();
+    let input = std::fs::File::open(dir.join("script")).unwrap();
+    let ended = Command::new("/sbin/sfdisk").arg("--quiet").arg(&path).stdin(input).status();
+    if !ended.ok()?.success() {
+        return None;
+    }
+    std::fs::read(path).ok()
+}
+
+fn refused(dir: &Path, args: &[&str]) -> String {
+    let Ran { code, stderr, .. } = run(dir, args);
+    assert_eq!(code, Some(1), "{args:?}: {stderr}");
+    stderr
+}
+
+#[test]
+fn the_only_file_system_on_a_disk_is_taken() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir.path();
+    let Some(before) = tools().then(|| disk(dir, [false, true])).flatten() else { return };
+    let listed = succeed(dir, &["info", "--device", "file:disk.img", "--json"]);
+    let info: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap();
+    let partitions = &info["partitions"];
+    assert_eq!(partitions["table"], "GPT");
+    let second = &partitions["partitions"][1];
+    assert_eq!((&second["number"], &second["label"]), (&2.into(), &"the data".into()));
+    assert_eq!((&second["holds"], &second["fs_label"]), (&"ext4".into(), &"inside".into()));
+    assert_eq!(second["bytes"], SECOND.1 * MIB);
+    let words = succeed(dir, &["info", "--device", "file:disk.img"]).stdout;
+    assert!(words.contains("Partitions (GPT)") && words.contains("the data"), "{words}");
+
+    // By the whole disk, which is said, and by each of the names.
+    std::fs::write(dir.join("in"), vec![7; 3 * MIB]).unwrap();
+    let put = succeed(dir, &["fs", "put", "in", "file:disk.img:/by-disk"]);
+    assert!(put.stderr.contains("partition 2"), "{}", put.stderr);
+    let uuid = format!("uuid:{}", second["uuid"].as_str().unwrap());
+    for (n, name) in ["2", "label:the%20data", &uuid].iter().enumerate() {
+        let to = format!("file:disk.img?partition={name}:/by-name-{n}");
+        let put = succeed(dir, &["fs", "put", "in", &to]);
+        assert!(!put.stderr.contains("partition"), "{}", put.stderr);
+    }
+    let list = succeed(dir, &["fs", "ls", "kernel:disk.img?direct=0&partition=2"]).stdout;
+    for name in ["by-disk", "by-name-0", "by-name-1", "by-name-2"] {
+        assert!(list.contains(name), "{list}");
+    }
+
+    let after = std::fs::read(dir.join("disk.img")).unwrap();
+    let (first, end) = (SECOND.0 * MIB, (SECOND.0 + SECOND.1) * MIB);
+    assert!(after[..first] == before[..first] && after[end..] == before[end..]);
+    std::fs::write(dir.join("part.img"), &after[first..end]).unwrap();
+    let part = dir.join("part.img");
+    tool("e2fsck", &["-fn", part.to_str().unwrap()]);
+
+    // mkfs never guesses.
+    let why = refused(dir, &["fs", "mkfs", "file:disk.img"]);
+    assert!(why.contains("a partition table (GPT)"), "{why}");
+    assert!(std::fs::read(dir.join("disk.img")).unwrap() == after);
+}
+
+#[test]
+fn of_several_file_systems_one_is_named() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir.path();
+    if !tools() || disk(dir, [true, true]).is_none() {
+        return;
+    }
+    let why = refused(dir, &["fs", "ls", "file:disk.img"]);
+    for part in ["partition 1 \"one\" (ext4)", "partition 2 \"the data\" (ext4)", "?partition=N"] {
+        assert!(why.contains(part), "{why}");
+    }
+    succeed(dir, &["fs", "ls", "file:disk.img?partition=1"]);
+    disk(dir, [false, false]).unwrap();
+    let why = refused(dir, &["fs", "ls", "file:disk.img"]);
+    assert!(why.contains("no partition of it ext4"), "{why}");
+    let why = refused(dir, &["fs", "ls", "file:disk.img?partition=3"]);
+    assert!(why.contains('1') && why.contains("the data"), "{why}");
+}
+
+#[test]
+fn what_lies_on_a_device_is_not_overwritten() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir.path();
+    let Some(before) = tools().then(|| disk(dir, [true, false])).flatten() else { return };
+    std::fs::write(dir.join("in.img"), vec![9; MIB]).unwrap();
+    let bench = |uri: &str, rw: &str| {
+        let way = if uri.starts_with("kernel:") { "interrupt" } else { "poll" };
+        let args = ["bench", "--rw", rw, "--size", "1M", "--completion", way, "--device", uri];
+        run(dir, &args)
+    };
+    for (uri, what) in [
+        ("file:disk.img", "a partition table (GPT)"),
+        ("kernel:disk.img?direct=0", "a partition table (GPT)"),
+        ("file:disk.img?partition=1", "an ext2, ext3 or ext4 file system"),
+    ] {
+        let ran = bench(uri, "randwrite");
+        assert!(ran.code != Some(0) && ran.stderr.contains(what), "{uri}: {ran:?}");
+        assert!(ran.stderr.contains("overwrite=1"), "{}", ran.stderr);
+        let why = refused(dir, &["copy", "file:in.img", uri]);
+        assert!(why.contains(what), "{why}");
+    }
+    assert!(std::fs::read(dir.join("disk.img")).unwrap() == before);
+    assert_eq!(bench("file:disk.img", "randread").code, Some(0));
+    // There is nothing on the second partition.
+    assert_eq!(bench("file:disk.img?partition=2&inline=1", "randwrite").code, Some(0));
+    assert_eq!(bench("file:disk.img?partition=1&inline=1&overwrite=1", "write").code, Some(0));
+    succeed(dir, &["copy", "file:in.img", "file:disk.img", "--force"]);
+    assert!(std::fs::read(dir.join("disk.img")).unwrap()[..MIB] == vec![9; MIB]);
+}
