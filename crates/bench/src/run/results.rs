@@ -55,6 +55,8 @@ pub(crate) fn add(results: &mut Vec<JobResult>, mut result: JobResult) {
             first.beside.retain(|other| result.beside.contains(other));
             first.state.wall_ns = first.state.wall_ns.max(result.state.wall_ns);
             first.state.lost = first.state.lost.take().or(result.state.lost);
+            // These are of one of the jobs only.
+            first.state.by_turn.clear();
             first.threads.append(&mut result.threads);
         }
         _ => results.push(result),
@@ -72,11 +74,6 @@ impl JobResult {
     /// Returns the logs, by thread.
     pub fn take_logs(&mut self) -> Vec<Option<LogRows>> {
         self.threads.iter_mut().map(|totals| totals.log.take()).collect()
-    }
-
-    /// Returns the mean latency of its first thread, by turn.
-    pub fn means_ns(&self) -> &[f64] {
-        &self.state.means_ns
     }
 
     /// Returns the driver's counters, by thread.
@@ -162,6 +159,7 @@ impl JobResult {
             batch_levels: [tally.submits, tally.completes],
             flushes: tally.flushes.map(|flushes| *flushes).unwrap_or_default(),
             series: tally.series.points(),
+            turns: state.by_turn.clone(),
             read,
             write,
             trim,

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use meantime_hw::ThreadUsage;
+use meantime_report::run::{LatencyStats, Turn};
+
 use super::file_counts::FileCounts;
 use super::worker::{Visit, VisitReport, WARM_UP_NS};
 use crate::competitor::Sample;
@@ -136,9 +139,9 @@ pub(crate) struct CellState {
     pub floors_ns: Vec<f64>,
     /// The work of a competing program meanwhile.
     pub competed: Sample,
-    /// The mean latency of its first thread by turn, which is 0 without I/O.
-    pub means_ns: Vec<f64>,
-    /// Its median latency over the floor around it, by turn.
+    /// The figures of each turn that counts.
+    pub by_turn: Vec<Turn>,
+    /// The median latency of its first thread over the floor around it, by turn.
     pub ratios: Vec<f64>,
     /// Failures reported already.
     pub reported: Reported,
@@ -163,13 +166,19 @@ impl CellState {
     ) {
         let before = if self.turns == 0 { Some(0.0) } else { self.energy_uj };
         self.energy_uj = before.zip(energy_uj).map(|(before, uj)| before + uj);
-        self.wall_ns += reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
+        let turn_ns = reports.iter().map(|report| report.wall_ns).max().unwrap_or(0);
+        self.wall_ns += turn_ns;
         self.checked_ns += reports.iter().map(|report| report.checked_ns).max().unwrap_or(0);
         self.bytes += reports.iter().map(|report| report.bytes).sum::<u64>();
         self.turns += 1;
-        self.means_ns.push(reports.first().map_or(0.0, |report| report.mean_ns));
-        let median_ns =
-            reports.first().filter(|report| report.ios > 0).map(|report| report.median_ns as f64);
+        let (mut latency, mut usage) = (LatencyStats::default(), ThreadUsage::default());
+        for report in reports {
+            report.latency.iter().for_each(|of| latency.merge(of));
+            usage += report.usage;
+        }
+        self.by_turn.push(Turn::new(&latency, turn_ns, usage.user_ns + usage.system_ns));
+        let first = reports.first().and_then(|report| report.latency.as_ref());
+        let median_ns = first.map(|latency| latency.percentile_ns(50.0) as f64);
         if let (Some(floor_ns), Some(median_ns)) = (floor_ns.filter(|ns| *ns > 0.0), median_ns) {
             self.floors_ns.push(floor_ns);
             self.ratios.push(median_ns / floor_ns);

@@ -89,24 +89,14 @@ impl Tally {
         self.directions.iter().map(|stats| stats.bytes).sum()
     }
 
-    /// Returns the mean latency of all directions in ns, or 0 without any.
-    pub(crate) fn mean_ns(&self) -> f64 {
-        let of = |stats: &DirStats| stats.lat.mean_ns() * stats.ios as f64;
-        self.directions.iter().map(of).sum::<f64>() / self.ios().max(1) as f64
-    }
-
-    /// Returns the median latency of all directions in ns.
-    pub(crate) fn median_ns(&self) -> u64 {
-        let used: Vec<_> = self.directions.iter().filter(|stats| stats.ios > 0).collect();
-        match &used[..] {
-            [] => 0,
-            [one] => one.lat.percentile_ns(50.0),
-            [first, others @ ..] => {
-                let mut all = first.lat.clone();
-                others.iter().for_each(|other| all.merge(&other.lat));
-                all.percentile_ns(50.0)
-            }
-        }
+    /// Returns the latencies of all directions, or `None` without any.
+    pub(crate) fn latency(&self) -> Option<LatencyStats> {
+        let mut used = self.directions.iter().filter(|stats| stats.ios > 0);
+        let first = used.next()?.lat.clone();
+        Some(used.fold(first, |mut all, stats| {
+            all.merge(&stats.lat);
+            all
+        }))
     }
 
     /// Adds the counters of `other`.

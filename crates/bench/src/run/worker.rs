@@ -9,7 +9,7 @@ use std::time::Duration;
 use meantime_block::{BlockChannel, Channel, ChannelCounters};
 use meantime_completion::calibrate;
 use meantime_hw::{Clock, SchedClass, SchedError, ThreadUsage};
-use meantime_report::run::LogRows;
+use meantime_report::run::{LatencyStats, LogRows};
 
 use super::error::RunError;
 use super::floor::DeviceFloor;
@@ -206,10 +206,9 @@ impl Visited {
         VisitReport {
             wall_ns: spent_ns - checked_ns,
             checked_ns,
-            ios: tally.ios(),
             bytes: tally.bytes(),
-            median_ns: tally.median_ns(),
-            mean_ns: tally.mean_ns(),
+            latency: tally.latency(),
+            usage: self.slice.usage,
             finished,
             ..self.report(lost)
         }
@@ -295,14 +294,12 @@ pub(crate) struct VisitReport {
     pub wall_ns: u64,
     /// Time to read back passes that ended in it.
     pub checked_ns: u64,
-    /// I/Os recorded.
-    pub ios: u64,
     /// Bytes recorded.
     pub bytes: u64,
-    /// Their median latency.
-    pub median_ns: u64,
-    /// Their mean latency, which is 0 without any.
-    pub mean_ns: f64,
+    /// The latencies of the I/Os recorded, if there were any.
+    pub latency: Option<LatencyStats>,
+    /// CPU time in the measured time.
+    pub usage: ThreadUsage,
     /// Whether all is transferred.
     pub finished: bool,
     /// Why the device takes no more I/O, if so.

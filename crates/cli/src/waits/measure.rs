@@ -119,7 +119,6 @@ fn sort(results: Vec<JobResult>) -> (Vec<Figures>, Option<Figures>) {
 /// Converts a result of the bench into figures.
 fn figures_of(result: JobResult) -> Figures {
     let counters = result.counters();
-    let means_ns = result.means_ns().to_vec();
     let result = result.into_result();
     let latency = result.latency();
     let gaps = || counters.iter().flat_map(|of| [of.polled_waits, of.interrupt_waits]);
@@ -131,7 +130,7 @@ fn figures_of(result: JobResult) -> Figures {
         p50_ns: latency.percentile_ns(50.0),
         p99_ns: latency.percentile_ns(99.0),
         p99_9_ns: latency.percentile_ns(99.9),
-        means_ns,
+        means_ns: result.turns.iter().map(|turn| turn.mean_ns).collect(),
         slowest_ns: latency.slowest_1_in(SLOWEST_ONE_IN),
         max_ns: latency.max_ns(),
         iops: result.iops(),

@@ -400,4 +400,9 @@ fn a_short_job_beside_a_long_one() {
     let in_series: u64 = series.iter().map(|point| point["ios"].as_u64().unwrap()).sum();
     assert_eq!(in_series, ios("read") + ios("write"));
     assert!(series.len() <= 500 && series.last().unwrap()["at_ms"].as_u64().unwrap() > 500);
+    let turns = long["turns"].as_array().unwrap();
+    let figures = ["mean_ns", "p50_ns", "p99_ns", "iops", "cpu"];
+    let positive =
+        |turn: &serde_json::Value| figures.iter().all(|key| turn[key].as_f64() > Some(0.0));
+    assert!(turns.len() > 1 && turns.iter().all(positive), "{turns:?}");
 }

@@ -161,6 +161,8 @@ pub(crate) struct Run {
     pub style: Style,
     /// Reads and writes together, from submission to having seen the completion.
     pub latency: Latency,
+    /// The standard deviation of the turns' means, in percent of their mean.
+    pub turns_percent: Option<f64>,
     /// Reads and writes apart, where there were both.
     pub directions: Vec<Run>,
     /// I/Os per second.

@@ -11,7 +11,7 @@ use super::latency::Latency;
 use super::model::{LeftOut, Run, Source};
 use super::workload::Workload;
 use crate::machine::{command, fact};
-use crate::run::{SLOWEST_ONE_IN, SeriesPoint, Settings};
+use crate::run::{SLOWEST_ONE_IN, SeriesPoint, Settings, Turn};
 
 const WANTED: &str =
     "the JSON of `meantime bench --json` or of `fio --output-format=json` (or json+)";
@@ -98,6 +98,8 @@ struct Job {
     energy_uj_per_io: Option<Figure>,
     #[serde(default)]
     series: Vec<SeriesPoint>,
+    #[serde(default)]
+    turns: Vec<Turn>,
 }
 
 /// Reads or writes.
@@ -183,6 +185,7 @@ fn run(job: Job, global: &Map<String, Value>, at: usize, is_fio: bool) -> Run {
         is_paced: PACES.iter().any(|key| options.contains_key(*key)),
         runtime_ms: figure(job.job_runtime).unwrap_or(0.0),
         // An interval without an I/O has no latency.
+        turns_percent: spread_percent(&job.turns),
         series: job.series.into_iter().filter(|point| point.ios > 0).collect(),
         ..Run::default()
     };
@@ -206,6 +209,17 @@ fn run(job: Job, global: &Map<String, Value>, at: usize, is_fio: bool) -> Run {
         of("device").or_else(|| of("filename")).unwrap_or("unknown").to_owned()
     };
     run
+}
+
+/// Returns the standard deviation of the turns' means, in percent of their mean. `None` if fewer
+/// than two have any I/O.
+fn spread_percent(turns: &[Turn]) -> Option<f64> {
+    let means = turns.iter().map(|turn| turn.mean_ns).filter(|mean_ns| *mean_ns > 0.0);
+    let means: Vec<f64> = means.collect();
+    let n = means.len() as f64;
+    let mean = means.iter().sum::<f64>() / n;
+    let squares: f64 = means.iter().map(|of| (of - mean).powi(2)).sum();
+    (means.len() > 1).then(|| (squares / (n - 1.0)).sqrt() * 100.0 / mean)
 }
 
 /// Adds reads and writes up, and keeps both if there were both. Returns the time that they took.

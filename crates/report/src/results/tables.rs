@@ -10,6 +10,7 @@ fn columns<'a>() -> Vec<Column<&'a Run>> {
     let column = table::column::<&'a Run>;
     vec![
         column("mean", "µs", |run| run.mean_ns().map(us)).best(f64::min).bars(),
+        column("turns", "± %", |run| run.turns_percent.map(decimals::<1>)),
         column("p50", "µs", |run| percentile(run, 50.0)).best(f64::min),
         column("p99", "µs", |run| percentile(run, 99.0)).best(f64::min),
         column("p99.9", "µs", |run| percentile(run, 99.9)).best(f64::min),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::model::Report;
 use super::{differences, headline};
-use crate::run::{RunResult, report_json};
+use crate::run::{LatencyStats, RunResult, Turn, report_json};
 
 /// Returns a result of `n` reads around `ns`.
 fn result(job: &str, device: &str, completion: &str, ns: u64, n: u64) -> RunResult {
@@ -291,6 +291,29 @@ fn jobs_of_one_file_that_only_seem_alike_stay_apart() {
         result("high", "mem:1M", "poll", 8_000, 10),
     ]);
     assert_eq!(report_of(&[("a.json", json)]).jobs.len(), 2);
+}
+
+#[test]
+fn the_spread_of_turns_stands_beside_the_mean() {
+    let turn = |mean_ns, ios| {
+        let mut latency = LatencyStats::default();
+        (0..ios).for_each(|_| latency.record(mean_ns));
+        Turn::new(&latency, 1_000_000, 500_000)
+    };
+    let of = |turns: Vec<Turn>| {
+        let run = RunResult { turns, ..result("rr", "mem:1M", "poll", 8_000, 100) };
+        let json = json_of(&[run]);
+        (json["jobs"][0]["turns"].clone(), report_of(&[("a.json", json)]).table(120))
+    };
+    // A turn without I/O has no latency.
+    let (turns, text) = of(vec![turn(7_900, 10), turn(0, 0), turn(8_100, 10)]);
+    let first =
+        json!({"mean_ns": 7900.0, "p50_ns": 7900, "p99_ns": 7900, "iops": 1e4, "cpu": 50.0});
+    assert_eq!(turns[0], first);
+    assert_eq!((turns.as_array().unwrap().len(), turns[1]["iops"].as_f64()), (3, Some(0.0)));
+    assert!(text.contains("turns") && text.contains(" 1.8 "), "{text}");
+    let (_, text) = of(vec![turn(7_900, 10)]);
+    assert!(!text.contains("turns"), "{text}");
 }
 
 #[test]

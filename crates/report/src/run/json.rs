@@ -4,6 +4,8 @@
 //! - `job options` has `device`, `completion`, `sched`, `pm_qos` and `hog`.
 //! - Each job has `errors`, `verify_errors`, and `medium` (the storage below the device).
 //! - `series` is latency over time: at most 500 windows, each with its start in `at_ms`.
+//! - `turns` has `mean_ns`, `p50_ns`, `p99_ns`, `iops` and `cpu` (in percent) of each turn; left out
+//!   for jobs that are reported with others.
 //! - `cell` and `beside`: for jobs that ran at the same time, the index of this job's device and
 //!   policy, and the other jobs.
 //! - `slowest_1_in_6000_ns`, also per direction; left out with fewer I/Os.
@@ -115,6 +117,7 @@ fn job(result: &RunResult, all: &[RunResult]) -> Value {
         "cell": result.cell,
         "beside": result.cell.map(|_| &result.beside),
         "series": result.series,
+        "turns": (!result.turns.is_empty()).then_some(&result.turns),
         "slowest_1_in_6000_ns": latency.slowest_1_in(SLOWEST_ONE_IN),
         "competitor_percent": result.competitor_percent,
         "energy_uj_per_io": result.energy_uj_per_io,

@@ -12,8 +12,8 @@ mod tests;
 pub use json::{ctime_utc, report_json};
 pub use logs::{LogEntry, LogKind, LogRows, LogStyle, LogWindow, write_log};
 pub use stats::{
-    DirStats, LatencyStats, Rates, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, batch_level,
-    depth_level,
+    DirStats, LatencyStats, Rates, RunResult, SLOWEST_ONE_IN, SeriesPoint, Settings, Turn,
+    batch_level, depth_level,
 };
 pub use text::run_text;
 

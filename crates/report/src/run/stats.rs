@@ -210,6 +210,35 @@ pub struct SeriesPoint {
     pub max_ns: u64,
 }
 
+/// The figures of one turn of a run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The mean latency, which is 0 without I/O.
+    pub mean_ns: f64,
+    /// The median latency.
+    pub p50_ns: u64,
+    /// The 99th percentile.
+    pub p99_ns: u64,
+    /// I/Os per second.
+    pub iops: f64,
+    /// User and system time over wall time, in percent.
+    #[serde(rename = "cpu")]
+    pub cpu_percent: f64,
+}
+
+impl Turn {
+    /// Creates the figures of a turn of `wall_ns`, in which all threads used `cpu_ns`.
+    pub fn new(latency: &LatencyStats, wall_ns: u64, cpu_ns: u64) -> Self {
+        Self {
+            mean_ns: latency.mean_ns(),
+            p50_ns: latency.percentile_ns(50.0),
+            p99_ns: latency.percentile_ns(99.0),
+            iops: per_second(latency.n(), wall_ns),
+            cpu_percent: cpu_ns as f64 * 100.0 / wall_ns.max(1) as f64,
+        }
+    }
+}
+
 /// Conditions of the threads besides the policy. A setting that the job lacks is `None` or 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
@@ -274,6 +303,8 @@ pub struct RunResult {
     pub flushes: LatencyStats,
     /// Latency over time.
     pub series: Vec<SeriesPoint>,
+    /// The figures of each turn.
+    pub turns: Vec<Turn>,
     /// Wall time of the measured part.
     pub runtime_ns: u64,
     /// User time over wall time, in percent.
