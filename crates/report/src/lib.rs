@@ -15,6 +15,7 @@
 //! ```text
 //!   run/        the result of a run, and fio's forms of it: JSON, text, logs
 //!   results/    a page, or a table, of the JSON of one run or several, ours or fio's
+//!   compare/    runs before a change beside runs after it: intervals and verdicts
 //!   waits/      ways to wait over a grid of devices: tables, JSON and a page
 //!   picture/    figures beside others' figures: plots for pages and for a file, tables
 //!   plot/       all plots, on pages and in pictures
@@ -23,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
 pub mod escape;
 pub mod figures;
 mod machine;

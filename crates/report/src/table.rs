@@ -169,6 +169,24 @@ impl Table {
         parts.join("\n")
     }
 
+    /// Returns a Markdown table for each group, below its title.
+    pub(crate) fn markdown(&self) -> String {
+        let row = |first: &str, cells: Vec<&str>| {
+            let cells = std::iter::once(first).chain(cells).map(|cell| cell.replace('|', "\\|"));
+            format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        };
+        let heads = row(self.first, self.heads.iter().map(|head| head.text.as_str()).collect());
+        let heads = heads + &row("---", vec!["--:"; self.heads.len()]);
+        let group = |Group { title, rows }: &Group| {
+            let title =
+                title.iter().map(|of| format!("**{}**: {}\n\n", of.name, of.asides.join(", ")));
+            let cells =
+                |of: &Row| row(&of.name, of.cells.iter().map(|cell| cell.text.as_str()).collect());
+            title.collect::<String>() + &heads + &rows.iter().map(cells).collect::<String>() + "\n"
+        };
+        self.groups.iter().map(group).collect()
+    }
+
     /// Returns the header and a line for each row, with some of the columns.
     fn lines(&self, columns: Range<usize>) -> Vec<String> {
         let mut table = Text::new();

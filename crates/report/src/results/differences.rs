@@ -5,7 +5,7 @@ use itertools::Itertools as _;
 
 use super::model::{Job, LeftOut, MACHINE, Report, Run, Source, device_name};
 use super::read::printable;
-use crate::figures::wrapped;
+use crate::figures::{median, wrapped};
 use crate::view;
 
 /// The maximum number of results that one warning names.
@@ -24,8 +24,13 @@ impl Report {
 
     /// Returns the differences that prevent a comparison of the results, a paragraph for each.
     pub fn warnings(&self, width: usize) -> String {
-        let all = warnings(self).into_iter();
-        all.map(|(what, so)| format!("\n{}\n", wrapped(&format!("{what} {so}"), width))).collect()
+        let all = self.differences().into_iter();
+        all.map(|difference| format!("\n{}\n", wrapped(&difference, width))).collect()
+    }
+
+    /// Returns the same, a line for each.
+    pub(crate) fn differences(&self) -> Vec<String> {
+        warnings(self).into_iter().map(|(what, so)| format!("{what} {so}")).collect()
     }
 }
 
@@ -61,8 +66,40 @@ impl Warnings<'_> {
     /// Returns the fact of each source that has it.
     fn told(&self, name: &str) -> String {
         let value = |value: &str| if value.is_empty() { "none" } else { value }.to_owned();
-        let of = |source: &Source| Some(format!("{}: {}", source.label, value(source.fact(name)?)));
-        printable(&self.report.sources.iter().filter_map(of).join("; "))
+        let of = |(at, source): (usize, &Source)| {
+            Some(format!("{}: {}", self.label(at), value(source.fact(name)?)))
+        };
+        printable(&self.report.sources.iter().enumerate().filter_map(of).unique().join("; "))
+    }
+
+    /// Returns the file's label, or its side of a change.
+    fn label(&self, at: usize) -> &str {
+        match self.report.before {
+            Some(before) if at < before => "before",
+            Some(_) => "after",
+            None => &self.report.sources[at].label,
+        }
+    }
+
+    /// Returns the median times of the machine before and after a change, with their names, if they
+    /// differ by more than a tenth.
+    fn drifted(&self) -> Vec<(&'static str, String)> {
+        let Some(before) = self.report.before else { return Vec::new() };
+        let rtt = |source: &Source| source.fact("cacheline_rtt_ns")?.parse().ok();
+        let rtts = self.report.sources.iter().enumerate();
+        let rtts: Vec<(usize, f64)> = rtts.filter_map(|(at, of)| Some((at, rtt(of)?))).collect();
+        let floors = self.report.jobs.iter().flat_map(Job::runs);
+        let floors = floors.filter_map(|run| Some((run.source, run.floor_ns?))).collect();
+        let times = [("cache-line times", rtts), ("floors", floors)].into_iter();
+        let told = times.filter_map(|(name, times)| {
+            let (from, to): (Vec<_>, Vec<_>) = times.into_iter().partition(|(at, _)| *at < before);
+            let of =
+                |side: Vec<(usize, f64)>| median(&side.iter().map(|(_, ns)| *ns).collect_vec());
+            let (from_ns, to_ns) = (of(from)?, of(to)?);
+            let differ = (to_ns / from_ns).ln().abs() > 1.1f64.ln();
+            differ.then(|| (name, format!("before: {from_ns:.0} ns; after: {to_ns:.0} ns")))
+        });
+        told.collect()
     }
 
     fn machines(&self) -> String {
@@ -70,8 +107,8 @@ impl Warnings<'_> {
     }
 
     fn labels(&self, of: fn(&Source) -> bool) -> String {
-        let those = self.report.sources.iter().filter(|source| of(source));
-        printable(&those.map(|source| &source.label).join(", "))
+        let those = self.report.sources.iter().enumerate().filter(|(_, source)| of(source));
+        printable(&those.map(|(at, _)| self.label(at)).unique().join(", "))
     }
 
     fn failed(&self) -> u64 {

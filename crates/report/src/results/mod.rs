@@ -18,4 +18,6 @@ mod workload;
 mod tests;
 
 pub use model::Report;
+pub(crate) use model::{Job, Run, Source};
 pub use read::parse;
+pub(crate) use read::printable;

@@ -17,6 +17,8 @@ pub struct Report {
     pub(crate) jobs: Vec<Job>,
     /// Devices and policies that could not be measured.
     pub(crate) left_out: Vec<LeftOut>,
+    /// The number of files from before a change, if the others are from after it.
+    pub(crate) before: Option<usize>,
 }
 
 /// A file of results.
@@ -202,6 +204,12 @@ impl Run {
             && self.job != other.job
             && self.group.is_some()
             && self.group == other.group
+    }
+
+    /// Returns whether both are the same job on the same device with the same policy.
+    pub(crate) fn is_cell_of(&self, other: &Self) -> bool {
+        let Self { job, workload, device, way, .. } = other;
+        (&self.job, &self.workload, &self.device, &self.way) == (job, workload, device, way)
     }
 
     /// Returns I/Os per second for each percent of a CPU.

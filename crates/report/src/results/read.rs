@@ -304,7 +304,7 @@ fn fios_way(run: &mut Run, options: &Map<String, Value>) {
 }
 
 /// Makes a name printable on one line of a terminal.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
