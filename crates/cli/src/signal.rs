@@ -6,11 +6,14 @@
 
 #![expect(unsafe_code)]
 
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 
 /// Set once a signal requests the end. It is checked between I/Os.
 pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
@@ -96,9 +99,19 @@ pub(crate) fn forward_to(child: Pid) {
     }
 }
 
-/// Stops forwarding after the child has ended. Signals are noted from now on.
-pub(crate) fn forward_to_none() {
+/// Waits until `child` has ended, to which signals are forwarded. From then on, they are noted.
+/// Returns the exit code that a shell would return.
+pub(crate) fn wait(child: &mut Child) -> io::Result<u8> {
+    // NOWAIT keeps the PID reserved. So signals are forwarded until the program has ended, and
+    // never after the PID is free.
+    let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let pid = WaitId::Pid(Pid::from_child(child));
+    let waited = rustix::io::retry_on_intr(|| waitid(pid.clone(), until_it_ends));
     CHILD.store(0, Ordering::SeqCst);
+    waited?;
+    let status = child.wait()?;
+    let code = status.code().or(status.signal().map(|signal| 128 + signal));
+    Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
 }
 
 /// Returns the signal that was noted, and clears it.

@@ -6,21 +6,21 @@
 //! processes go on after the program, a signal to this process ends them, or at last the mount.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use meantime_block::Uri;
 use meantime_ext4::FileSystem;
 use meantime_mount::{Mount, Words, namespace};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::Pid;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::holders::{Holders, Place};
 use super::library;
 use crate::cli::RunArgs;
-use crate::failure::{Context as _, FAILED, Failure, warn};
+use crate::failure::{Context as _, Failure, warn};
 use crate::{metrics, mount, signal};
 
 /// The operation that an error names until the program runs.
@@ -152,19 +152,8 @@ impl Program {
 
     /// Waits until it has ended. Returns the exit code that a shell would return.
     fn wait(&mut self) -> Result<ExitCode, Failure> {
-        // NOWAIT keeps the PID reserved. So signals are forwarded until the program has ended, and
-        // never after the PID is free.
-        let until_it_ends = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        let waited = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(self.pid()), until_it_ends));
-        signal::forward_to_none();
-        let status = waited.map_err(std::io::Error::from).and_then(|_| self.0.wait());
-        Ok(ExitCode::from(code(status.context("waiting for the program")?)))
+        signal::wait(&mut self.0).map(ExitCode::from).context("waiting for the program")
     }
-}
-
-fn code(status: ExitStatus) -> u8 {
-    let code = status.code().or(status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
 /// Waits until no process has the mount any more, since the program's children may still write. A
