@@ -12,6 +12,9 @@ pub(crate) const FAILED: u8 = 1;
 /// The command line is invalid.
 pub(crate) const USAGE: u8 = 2;
 
+/// A change is one that `--fail-if` forbids.
+pub(crate) const FORBIDDEN: u8 = 3;
+
 /// Why a command ends without having done its work.
 #[derive(Debug)]
 pub(crate) struct Failure {

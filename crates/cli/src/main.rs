@@ -6,7 +6,7 @@
 //!
 //! # What it promises
 //! - An error is one line on stderr, with a remedy (`failure`). Exit status: 0 done, 1 an error, 2
-//!   an invalid command line, 130 Ctrl-C.
+//!   an invalid command line, 3 a change that `--fail-if` forbids, 130 Ctrl-C.
 //! - A file of results appears whole or not at all (`output`).
 //! - Output that programs read (fio's JSON, exit codes) is stable.
 //!
@@ -16,6 +16,7 @@
 //!   bench/          the arguments, the progress and the files of a run; jobs and the run itself
 //!                     are in the crate meantime-bench
 //!   report          reads JSON of runs, and writes what the crate meantime-report makes of it
+//!   compare         reads JSON of runs before and after a change, and judges the change
 //!   waits/          the grid of policies, live or simulated
 //!   anatomy/        single I/Os taken apart
 //!   reproduce/      the five documents' experiments; they are in the crate meantime-reproduce
@@ -37,6 +38,7 @@ mod bench;
 mod bind;
 mod calibrate;
 mod cli;
+mod compare;
 mod competitor;
 mod complete;
 mod copy;
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
     let done = match &command {
         Command::Bench(args) => bench::run(args),
         Command::Report(args) => report::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Info(args) => info::run(args),
         Command::Discover(args) => discover::run(args),
         Command::Copy(args) => copy::run(args),

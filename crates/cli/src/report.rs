@@ -16,22 +16,14 @@ const FILE_MAX_BYTES: u64 = 1 << 30;
 
 /// Runs the command.
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
-    for (at, file) in args.files.iter().enumerate() {
-        let same = |other: &PathBuf| is_same_file(file, other);
-        if args.files[..at].iter().any(same) {
-            return Err(Failure::usage(format_args!("{} is named twice", file.display())));
-        }
-        if !args.text && is_same_file(file, &args.html) {
-            return Err(Failure::usage(format_args!(
-                "the report would replace {}, which it is made from; give --html another file",
-                file.display()
-            )));
-        }
+    let replaced = args.files.iter().find(|file| !args.text && is_same_file(file, &args.html));
+    if let Some(file) = replaced {
+        return Err(Failure::usage(format_args!(
+            "the report would replace {}, which it is made from; give --html another file",
+            file.display()
+        )));
     }
-    let mut files = Vec::with_capacity(args.files.len());
-    for file in &args.files {
-        files.push((Some(file.display().to_string()), read(file)?));
-    }
+    let files = read_all(&args.files)?;
     let report = Report::new(&files).map_err(Failure::new)?;
     let table = report.text(output::columns());
     if args.text {
@@ -44,6 +36,16 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         Some(path) => output::print(&format!("{table}\nReport: {}\n", path.display()))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads files, each once, with their paths.
+pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<(Option<String>, Value)>, Failure> {
+    for (at, file) in files.iter().enumerate() {
+        if files[..at].iter().any(|other| is_same_file(file, other)) {
+            return Err(Failure::usage(format_args!("{} is named twice", file.display())));
+        }
+    }
+    files.iter().map(|file| Ok((Some(file.display().to_string()), read(file)?))).collect()
 }
 
 fn is_same_file(one: &Path, other: &Path) -> bool {

@@ -2,6 +2,7 @@
 
 mod anatomy;
 mod bench;
+mod compare;
 mod copy;
 mod fs;
 mod fs_write;
@@ -25,6 +26,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
 pub(crate) use bench::BenchArgs;
+pub(crate) use compare::CompareArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs};
 pub(crate) use fs_write::{
@@ -66,6 +68,9 @@ pub(crate) enum Command {
     /// Make one HTML page from the JSON of earlier runs: tables, plots, findings
     #[command(long_about = help!("report", "about"), after_long_help = help!("report", "after"))]
     Report(ReportArgs),
+    /// Judge a change by the JSON of runs before and after it: faster, slower, or not clear
+    #[command(long_about = help!("compare", "about"), after_long_help = help!("compare", "after"))]
+    Compare(CompareArgs),
     /// Show what a device says of itself: identify, namespaces, features, SMART
     #[command(long_about = help!("info", "about"), after_long_help = help!("info", "after"))]
     Info(InfoArgs),
@@ -243,7 +248,7 @@ pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
 /// Formats clap's paragraphs as one line: the error, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, info, copy, fs, run, mount, umount, \
+        return "no command given: bench, report, compare, info, copy, fs, run, mount, umount, \
                 calibrate, anatomy, waits, reproduce, top, devices, bind, unbind or ssd; \
                 see `meantime --help`"
             .to_owned();
@@ -315,6 +320,7 @@ mod tests {
         for name in [
             "bench",
             "report",
+            "compare",
             "info",
             "calibrate",
             "anatomy",

@@ -107,7 +107,7 @@ fn completed(command: &str, arg: Arg) -> Arg {
         ("mkfs", "features", _) => Completer::new(values::features),
         ("ctl", "words", _) => Completer::new(values::ByPlace(values::requests)),
         (_, _, "JOB.fio") => Completer::new(files_named("fio")),
-        (_, _, "FILE.json") => Completer::new(files_named("json")),
+        (_, _, "FILE.json" | "BEFORE.json" | "AFTER.json") => Completer::new(files_named("json")),
         _ => return arg,
     };
     arg.add(completer)

@@ -6,6 +6,7 @@ mod bench;
 mod bench_files;
 mod browser;
 mod common;
+mod compare;
 mod completions;
 mod copy;
 mod devices;

@@ -64,13 +64,16 @@ impl Comparison {
     fn method(&self) -> String {
         let figures = self.cells.iter().flat_map(|cell| &cell.figures);
         let tests = figures.filter(|figure| figure.p.is_some()).count();
+        if tests == 0 {
+            return "Runs differ by themselves: these are too few to tell by how much.".to_owned();
+        }
         let what = match self.are_pairs {
             true => "runs in pairs: Student's t on the logarithms of the pairs' ratios",
             false => "separate runs: Welch's t on logarithms",
         };
         format!(
-            "Before and after are geometric means of {what}. Each interval holds at 95 % by itself. \
-             Verdicts hold at 5 % for all {tests} tests together (Holm), so a change \
+            "Before and after are geometric means of {what}. Each interval holds at 95 % by \
+             itself. Verdicts hold at 5 % for all {tests} tests together (Holm), so a change \
              whose interval is without 0 may be not clear."
         )
     }

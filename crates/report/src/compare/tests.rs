@@ -72,8 +72,8 @@ impl Noise {
 
 type Method = fn(&[f64], &[f64], f64) -> Change;
 
-/// Returns the share of 1,000 comparisons of `cells` cells in which `judged` holds for the corrected
-/// probabilities. Both sides scatter by 1 %, and `shift` is what has changed in the first cell.
+/// Returns the share of 1,000 comparisons of `cells` cells in which `judged` holds for the
+/// corrected probabilities. Both sides scatter by 1 %, and `shift` is what has changed in the first cell.
 fn share(method: Method, n: usize, cells: usize, shift: f64, judged: fn(&[f64]) -> bool) -> f64 {
     const TIMES: usize = 1_000;
     let mut noise = Noise(7);
@@ -210,6 +210,7 @@ fn few_files_have_differences_and_no_verdict() {
     let text = comparison.text(120);
     assert!(text.contains("+10.0 %") && text.contains("no verdict  fewer than 3 values a side"));
     assert!(!text.contains("slower") && !text.contains("Different"), "{text}");
+    assert!(text.ends_with("these are too few to tell by how much.\n"), "{text}");
     let (met, unknown) = comparison.judge(&["p99>+5%".parse().unwrap()]);
     assert!(met.is_empty() && unknown[0].contains("p99>+5%: rr"), "{unknown:?}");
 }
