@@ -1,5 +1,6 @@
 //! `meantime bench`: runs jobs, compares devices and policies.
 
+mod against;
 mod changed;
 pub(crate) mod clash;
 mod goals;
@@ -43,6 +44,9 @@ struct Measured {
 
 /// Runs the command.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
+    if let Some(other) = &args.against {
+        return against::run(args, other);
+    }
     let (jobs, warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use meantime_report::compare::Condition;
 
 use super::help::help;
 use crate::job;
@@ -40,6 +41,16 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", long_help = help!("bench", "--rounds"))]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub rounds: Option<u32>,
+
+    /// Compare with another build of this command, by runs of both in turns
+    #[arg(long, value_name = "PROGRAM", long_help = help!("bench", "--against"))]
+    #[arg(conflicts_with_all = ["html", "metrics"], value_hint = ValueHint::ExecutablePath)]
+    pub against: Option<PathBuf>,
+
+    /// With --against: end with status 3 if a figure has changed by more than this: 'p99>+5%'
+    #[arg(long, value_name = "CONDITION", requires = "against")]
+    #[arg(long_help = help!("compare", "--fail-if"))]
+    pub fail_if: Vec<Condition>,
 
     /// Serve what is counted for Prometheus, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock
     #[arg(long, value_name = "ADDR", long_help = help!("top", "--metrics"))]

@@ -1,10 +1,12 @@
-//! `meantime compare`.
+//! `meantime compare` and `bench --against`.
 
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::common::{run, succeed};
+use crate::common::{Ran, await_handler, files, json, meantime, run, succeed};
 
 /// Writes a file of ours, or of fio's, whose mean latency is `ns`.
 fn write(dir: &Path, name: &str, tool: &str, ns: u64) {
@@ -99,4 +101,47 @@ fn what_cannot_be_compared_is_refused() {
         let ran = run(dir.path(), &[&["compare"], args].concat());
         assert!(ran.code == Some(code) && ran.stderr.contains(word), "{args:?}: {ran:?}");
     }
+}
+
+#[test]
+fn a_program_against_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let this = env!("CARGO_BIN_EXE_meantime");
+    let job = ["--rw", "randread", "--runtime", "50ms", "--time-based", "--completion", "poll"];
+    let against = |args: &[&str]| -> Ran {
+        run(dir.path(), &[&["bench", "--device", "mem:1M?inline=1"], &job[..], args].concat())
+    };
+    let ran = against(&["--against", this, "--rounds", "3", "--json", "out.json"]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    assert!(ran.stdout.contains("3 pairs of runs") && !ran.stdout.contains("Different revisions"));
+    let json = json(&dir.path().join("out.json"));
+    assert_eq!((&json["pairs"], json["cells"].as_array().unwrap().len()), (&json!(true), 1));
+    assert_eq!(json["cells"][0]["figures"]["mean_ns"]["values"], json!([3, 3]));
+    // What is far from any noise.
+    let ran = against(&["--against", this, "--rounds", "3", "--fail-if", "iops<+1000000%"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    let ran = against(&["--against", "/no/such/meantime"]);
+    assert!(ran.code == Some(1) && ran.stderr.contains("/no/such/meantime: "), "{ran:?}");
+    // One that refuses the command line.
+    let ran = against(&["--against", "/bin/false"]);
+    assert_eq!(ran.stderr, "meantime: /bin/false: it ended with status 1\n");
+    assert_eq!(files(dir.path()), ["out.json"]);
+}
+
+#[test]
+fn ctrl_c_ends_both() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = ["--rw", "randread", "--runtime", "100ms", "--time-based", "--completion", "poll"];
+    let against = ["--device", "mem:1M?inline=1", "--against", env!("CARGO_BIN_EXE_meantime")];
+    let mut child =
+        meantime(dir.path(), &[&["bench", "--rounds", "1000"], &against[..], &job].concat())
+            .spawn()
+            .unwrap();
+    await_handler(&mut child);
+    std::thread::sleep(Duration::from_secs(1));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ran: Ran = child.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert!(ran.stderr.starts_with("meantime: ended by a signal after "), "{ran:?}");
+    assert_eq!(ran.stdout.is_empty(), ran.stderr.contains("after 0 of 1000 pairs"), "{ran:?}");
 }
