@@ -62,8 +62,9 @@ pub(super) fn run(args: &BenchArgs, other: &Path) -> Result<ExitCode, Failure> {
             }
             bar.inc(1);
         }
-        for (side, json) in sides.iter_mut().zip(both) {
-            side.push((Some(format!("pair {}", pair + 1)), json));
+        for (side, (name, json)) in sides.iter_mut().zip(["before", "after"].into_iter().zip(both))
+        {
+            side.push((Some(format!("{name} {}", pair + 1)), json));
         }
     }
     bar.finish_and_clear();
@@ -81,7 +82,7 @@ pub(super) fn run(args: &BenchArgs, other: &Path) -> Result<ExitCode, Failure> {
     outputs.write(|| comparison.json(), String::new)?;
     match ended {
         Some(code) => Err(Failure::ended(Some(&note), code)),
-        None => judge(&comparison, &args.fail_if),
+        None => Ok(judge(&comparison, &args.fail_if)),
     }
 }
 

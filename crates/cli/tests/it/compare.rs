@@ -18,7 +18,8 @@ fn write(dir: &Path, name: &str, tool: &str, ns: u64) {
     let file = json!({
         "fio version": tool,
         "jobs": [{
-            "jobname": "rr", "job options": options, "usr_cpu": 20.0 + ns as f64 / 1e4, "sys_cpu": 1.0,
+            "jobname": "rr", "job options": options,
+            "usr_cpu": 20.0 + ns as f64 / 1e4, "sys_cpu": 1.0,
             "read": {"iops": 1e9 / ns as f64, "lat_ns": lat, "clat_ns": none},
             "write": {"lat_ns": none, "clat_ns": none},
         }],
@@ -96,7 +97,7 @@ fn what_cannot_be_compared_is_refused() {
         (&["--before", "b0.json"], 2, "--after"),
         (&["b0.json", "a0.json", "--after", "a1.json"], 2, "BEFORE.json"),
         (&["b0.json", "none.json"], 1, "none.json"),
-        (&["b0.json", "fio.json"], 1, "no job, device and policy is on both sides"),
+        (&["b0.json", "fio.json"], 1, "nothing is on both sides; before: rr, 4 KiB random reads"),
     ] {
         let ran = run(dir.path(), &[&["compare"], args].concat());
         assert!(ran.code == Some(code) && ran.stderr.contains(word), "{args:?}: {ran:?}");

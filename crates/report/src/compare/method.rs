@@ -1,7 +1,7 @@
 //! How two groups of figures are compared: functions of numbers alone.
 //!
-//! - Everything is on logarithms. A change multiplies a latency, and so does noise; a change and its
-//!   interval are therefore ratios, and a mean is a geometric one.
+//! - Everything is on logarithms. A change multiplies a latency, and so does noise: a change and
+//!   its interval are ratios, and a mean is a geometric one.
 //! - A value is the figure of a whole run. The I/Os of a run, and its turns, share its memory and
 //!   its caches, so that they tell nothing of another run.
 //! - [`separate`] is for runs that have nothing to do with each other: Welch's interval, which does

@@ -98,7 +98,7 @@ pub type Files = [(Option<String>, Value)];
 
 impl Comparison {
     /// Compares `before` with `after`. With `are_pairs`, the files at the same place in both were
-    /// made one after the other. An error begins with the file's path.
+    /// made one after the other. An error of a file begins with its path.
     pub fn new(before: &Files, after: &Files, are_pairs: bool) -> Result<Self, String> {
         let mut report = Report::new(&[before, after].concat())?;
         report.before = Some(before.len());
@@ -132,16 +132,15 @@ impl Comparison {
             let [job, device, way] = [job, device, way].map(String::clone);
             cells.push(Cell { name, job, device, way, figures });
         }
+        if cells.is_empty() {
+            let [before, after] = alone.map(|cells| cells.join("; "));
+            return Err(format!("nothing is on both sides; before: {before}; after: {after}"));
+        }
         let figures = cells.iter_mut().flat_map(|cell| &mut cell.figures);
         let mut tested: Vec<_> = figures.filter(|figure| figure.test().is_some()).collect();
         let ps: Vec<f64> = tested.iter().filter_map(|figure| Some(figure.test()?.p)).collect();
         tested.iter_mut().zip(method::holm(&ps)).for_each(|(figure, p)| figure.p = Some(p));
         Ok(Self { report, are_pairs, cells, alone })
-    }
-
-    /// Returns whether no cell is on both sides.
-    pub fn is_empty(&self) -> bool {
-        self.cells.is_empty()
     }
 
     /// Returns the changes for which one of `conditions` holds, and those that it cannot judge, a

@@ -73,7 +73,8 @@ impl Noise {
 type Method = fn(&[f64], &[f64], f64) -> Change;
 
 /// Returns the share of 1,000 comparisons of `cells` cells in which `judged` holds for the
-/// corrected probabilities. Both sides scatter by 1 %, and `shift` is what has changed in the first cell.
+/// corrected probabilities. Both sides scatter by 1 %, and `shift` is what has changed in the first
+/// cell.
 fn share(method: Method, n: usize, cells: usize, shift: f64, judged: fn(&[f64]) -> bool) -> f64 {
     const TIMES: usize = 1_000;
     let mut noise = Noise(7);
