@@ -99,7 +99,10 @@ fn run_groups(
     outputs: &Outputs,
 ) -> Result<(), Failure> {
     let options = RunOptions { rounds: args.rounds, floor: args.floor, stop: &signal::STOP };
-    let mut progress = Progress::new(groups.len());
+    let mut progress = match args.quiet {
+        true => Progress::hidden(),
+        false => Progress::with_lines(groups.len(), args.status_interval),
+    };
     for group in groups.iter().take_while(|_| !signal::stopped()) {
         let outcome = run::run::<CompetitorGroup, _>(group, devices, &options, &mut progress);
         let outcome = outcome.inspect_err(|_| progress.clear())?;

@@ -9,7 +9,7 @@ use meantime_ext4::Advice;
 
 use crate::cli::BenchArgs;
 use crate::failure::{Context as _, Failure};
-use crate::job::{self, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Verify};
+use crate::job::{self, Extent, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Verify};
 use crate::location::Location;
 use crate::output;
 
@@ -50,6 +50,14 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
         }
         if job.name.is_empty() {
             job.name = job.rw.as_str().to_owned();
+        }
+        if let (true, Some(uri)) = (args.device.is_empty(), plain_file(job)) {
+            let name = &job.name;
+            file.warnings.push(format!(
+                "job {name}: its file is opened as {uri}, without a page cache unless direct=0"
+            ));
+            job.filename = Some(uri);
+            job.file.direct = None;
         }
         if !job.is_faulty {
             match check(job) {
@@ -102,6 +110,21 @@ fn check(job: &Job) -> Result<Vec<String>, JobErrors> {
         ));
     }
     Ok(warnings)
+}
+
+/// Returns the device that a plain path of fio's jobs names: that file or disk, with the kernel's
+/// own stack. A file that is not there is made with the job's size.
+fn plain_file(job: &Job) -> Option<String> {
+    let path = job.filename.as_deref().filter(|name| !name.contains(':') && !name.is_empty())?;
+    let mut parameters = Vec::new();
+    if job.file.direct == Some(false) {
+        parameters.push("direct=0".to_owned());
+    }
+    if let (false, Some(Extent::Bytes(bytes))) = (Path::new(path).exists(), job.size) {
+        parameters.push(format!("create={}", bytes.next_multiple_of(4096)));
+    }
+    let joint = if parameters.is_empty() { "" } else { "?" };
+    Some(format!("kernel:{path}{joint}{}", parameters.join("&")))
 }
 
 /// Returns the URIs of a job's devices.

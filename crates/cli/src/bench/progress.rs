@@ -1,7 +1,10 @@
-//! Progress on a terminal's stderr. It changes only between turns: drawing must not disturb the
-//! measurement.
+//! Progress on stderr: a bar on a terminal, else a line now and then. It changes only between turns:
+//! drawing must not disturb the measurement.
 
+use std::cell::Cell;
 use std::fmt::Display;
+use std::io::IsTerminal as _;
+use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use meantime_completion::Policy;
@@ -17,6 +20,8 @@ pub(crate) struct Progress {
     jobs: usize,
     jobs_begun: usize,
     job: String,
+    /// The time between two lines, and when the last one was due; `None` if there are no lines.
+    lines: Cell<Option<(Duration, Instant)>>,
 }
 
 impl Progress {
@@ -24,13 +29,29 @@ impl Progress {
     pub(crate) fn new(jobs: usize) -> Self {
         let template = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
         let bar = progress_bar(Some(STEPS * jobs as u64), template);
-        Self { bar, jobs, jobs_begun: 0, job: String::new() }
+        Self { bar, jobs, jobs_begun: 0, job: String::new(), lines: Cell::new(None) }
+    }
+
+    /// The same, with a line every so often where stderr is no terminal.
+    pub(crate) fn with_lines(jobs: usize, every: Duration) -> Self {
+        let lines = (!std::io::stderr().is_terminal()).then(|| (every, Instant::now()));
+        Self { lines: Cell::new(lines), ..Self::new(jobs) }
     }
 
     /// Creates a progress that shows nothing.
-    #[cfg(test)]
     pub(crate) fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), jobs: 0, jobs_begun: 0, job: String::new() }
+        let bar = ProgressBar::hidden();
+        Self { bar, jobs: 0, jobs_begun: 0, job: String::new(), lines: Cell::new(None) }
+    }
+
+    /// Prints a line if one is due.
+    fn line(&self, position: u64) {
+        let Some((every, last)) = self.lines.get() else { return };
+        if last.elapsed() >= every {
+            self.lines.set(Some((every, Instant::now())));
+            let percent = position * 100 / (STEPS * self.jobs.max(1) as u64);
+            eprintln!("meantime: {percent} % done, {}", self.bar.message());
+        }
     }
 
     /// Prints above the bar.
@@ -64,7 +85,9 @@ impl meantime_bench::run::Progress for Progress {
 
     fn done(&self, share: f64) {
         let before = STEPS * self.jobs_begun.saturating_sub(1) as u64;
-        self.bar.set_position(before + (share * STEPS as f64) as u64);
+        let position = before + (share * STEPS as f64) as u64;
+        self.bar.set_position(position);
+        self.line(position);
     }
 
     fn error(&self, message: impl Display) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use meantime_report::compare::Condition;
@@ -56,6 +57,14 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "ADDR", long_help = help!("top", "--metrics"))]
     pub metrics: Option<String>,
 
+    /// Show no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// How often to say how far the run is, where standard error is no terminal, e.g. 30s
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = interval)]
+    pub status_interval: Duration,
+
     /// Serve no control socket: `meantime top` cannot look at this run
     #[arg(long, long_help = help!("bench", "--no-control"))]
     pub no_control: bool,
@@ -63,6 +72,13 @@ pub(crate) struct BenchArgs {
     /// The job's keys as options.
     #[command(flatten)]
     pub job: JobArgs,
+}
+
+/// A time with its unit, or in seconds as fio has it.
+fn interval(text: &str) -> Result<Duration, String> {
+    let with_unit = if text.ends_with('s') { text.to_owned() } else { format!("{text}s") };
+    let ns = meantime_hw::clock::parse_time_ns(&with_unit).filter(|ns| *ns > 0);
+    ns.map(Duration::from_nanos).ok_or_else(|| "a time such as 30s or 500ms".to_owned())
 }
 
 /// Help of the argument JOB.fio.

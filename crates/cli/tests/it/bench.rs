@@ -406,3 +406,30 @@ fn a_short_job_beside_a_long_one() {
         |turn: &serde_json::Value| figures.iter().all(|key| turn[key].as_f64() > Some(0.0));
     assert!(turns.len() > 1 && turns.iter().all(positive), "{turns:?}");
 }
+
+/// As fio has it: a plain path, which is made if it is not there.
+#[test]
+fn a_plain_file_name_is_the_kernels_file() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let text = "[plain]\nfilename=data\nrw=randwrite\nbs=4k\nsize=1m\ndirect=0\nioengine=psync\n";
+    std::fs::write(dir.path().join("j.fio"), text).unwrap();
+    let ran = succeed(dir.path(), &["bench", "j.fio", "--completion", "interrupt"]);
+    assert!(ran.stderr.contains("kernel:data?direct=0&create=1048576"), "{}", ran.stderr);
+    assert_eq!(std::fs::metadata(dir.path().join("data")).unwrap().len(), 1 << 20);
+    // It is there now, and not made again.
+    let again = succeed(dir.path(), &["bench", "j.fio", "--completion", "interrupt"]);
+    assert!(again.stderr.contains("kernel:data?direct=0,"), "{}", again.stderr);
+}
+
+#[test]
+fn progress_is_in_lines_where_there_is_no_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "--rw", "randread", "--device", "mem:4M?inline=1", "--completion", "poll"];
+    let lines = |more: &[&str]| {
+        let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--rounds", "8"], more].concat());
+        ran.stderr.lines().filter(|line| line.contains("% done, randread")).count()
+    };
+    assert!(lines(&["--status-interval", "1ms"]) > 1);
+    assert_eq!(lines(&["--status-interval", "1ms", "-q"]), 0);
+    assert_eq!(lines(&["--status-interval", "30"]), 0);
+}
