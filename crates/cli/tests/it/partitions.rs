@@ -37,13 +37,76 @@ fn disk(dir: &Path, with_ext4: [bool; 2]) -> Option<Vec<u8>> {
         SECOND.0 * 2048,
         SECOND.1 * 2048
     );
+    partitioned(dir, &script).then(|| std::fs::read(path).unwrap())
+}
+
+/// Whether sfdisk has made the table of `script` on the disk.
+fn partitioned(dir: &Path, script: &str) -> bool {
     std::fs::write(dir.join("script"), script).unwrap();
     let input = std::fs::File::open(dir.join("script")).unwrap();
-    let ended = Command::new("/sbin/sfdisk").arg("--quiet").arg(&path).stdin(input).status();
-    if !ended.ok()?.success() {
-        return None;
+    let mut command = Command::new("/sbin/sfdisk");
+    command.arg("--quiet").arg(dir.join("disk.img")).stdin(input);
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// A table by sfdisk's script, the number of the partition with ext4, where that is in MiB, and a
+/// block of 512 bytes that is spoilt, counted from the end if negative.
+const TABLES: [(&str, u32, (usize, usize), Option<isize>); 4] = [
+    ("label: gpt\nstart=2048, size=2048\nstart=18432, size=40960\n", 2, SECOND, Some(1)),
+    ("label: gpt\nstart=2048, size=2048\nstart=18432, size=40960\n", 2, SECOND, Some(-1)),
+    ("label: dos\nstart=2048, size=2048, type=c\nstart=18432, size=40960\n", 2, SECOND, None),
+    (
+        "label: dos\nstart=2048, size=2048, type=c\nstart=8192, size=53248, type=5\n\
+         start=18432, size=40960, type=83\n",
+        5,
+        SECOND,
+        None,
+    ),
+];
+
+#[test]
+fn a_file_system_in_every_kind_of_table_is_mounted_and_written() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = dir.path();
+    let is_root = rustix::process::geteuid().is_root();
+    let mounts = is_root && std::fs::File::open("/dev/fuse").is_ok();
+    std::fs::write(dir.join("in"), vec![7; 3 * MIB]).unwrap();
+    std::fs::create_dir(dir.join("at")).unwrap();
+    for (script, number, (first, size), spoilt) in TABLES {
+        if !tools() {
+            return;
+        }
+        let path = dir.join("disk.img");
+        let mut bytes = vec![0xa5; DISK_MIB * MIB];
+        bytes[..MIB].fill(0);
+        let image = mkfs(dir, "part.img", &format!("{size}M"), &[]);
+        bytes[first * MIB..][..size * MIB].copy_from_slice(&std::fs::read(image).unwrap());
+        std::fs::write(&path, bytes).unwrap();
+        if !partitioned(dir, script) {
+            return;
+        }
+        let mut before = std::fs::read(&path).unwrap();
+        if let Some(block) = spoilt {
+            let at = block.rem_euclid(before.len() as isize / 512) as usize * 512;
+            before[at..at + 512].fill(0x11);
+            std::fs::write(&path, &before).unwrap();
+        }
+        let put = succeed(dir, &["fs", "put", "in", "file:disk.img:/put", "--force"]);
+        assert!(put.stderr.contains(&format!("partition {number}")), "{script}: {}", put.stderr);
+        if mounts {
+            succeed(dir, &["mount", "file:disk.img", "at"]);
+            std::fs::copy(dir.join("in"), dir.join("at/copied")).unwrap();
+            succeed(dir, &["umount", "at"]);
+        }
+        let after = std::fs::read(&path).unwrap();
+        let (first, end) = (first * MIB, (first + size) * MIB);
+        assert!(after[..first] == before[..first] && after[end..] == before[end..], "{script}");
+        std::fs::write(dir.join("part.img"), &after[first..end]).unwrap();
+        tool("e2fsck", &["-fn", dir.join("part.img").to_str().unwrap()]);
+        let uri = format!("file:disk.img?partition={number}");
+        let list = succeed(dir, &["fs", "ls", &uri]).stdout;
+        assert!(list.contains("put") && (!mounts || list.contains("copied")), "{list}");
     }
-    std::fs::read(path).ok()
 }
 
 fn refused(dir: &Path, args: &[&str]) -> String {
