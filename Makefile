@@ -79,6 +79,7 @@ test: setup-test
 # What each variable makes longer is said at the head of the test that reads it.
 test-long: export MEANTIME_EXT4_IMAGES := 120
 test-long: export MEANTIME_EXT4_MUTATIONS := 1000000
+test-long: export MEANTIME_DISK_MUTATIONS := 1000000
 test-long: export MEANTIME_FAULT_PLANS := 1000000
 test-long: export MEANTIME_FAULT_PLANS_THREADED := 300
 test-long: export MEANTIME_STRESS_SECONDS := 180
