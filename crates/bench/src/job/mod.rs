@@ -12,6 +12,7 @@ mod parse;
 mod payload;
 mod section;
 mod settings;
+mod sweep;
 mod validate;
 mod value;
 mod variables;
@@ -31,3 +32,4 @@ pub use settings::{
     LogName, NUMJOBS_MAX, PM_QOS_MAX_US, Pace, Randomness, Rw, SECTOR_BYTES, SETTINGS_MAX, Sizes,
     Syncing, Verify, VerifyKeys,
 };
+pub use sweep::{SWEEP_MAX, SWEPT, Sweep};

@@ -101,6 +101,10 @@ pub struct Job {
     pub group_reporting: bool,
     /// Begin a new group for [`Job::group_reporting`].
     pub new_group: bool,
+    /// The values of a sweep that this job has. They are a part of its name.
+    pub sweep: Vec<(&'static str, String)>,
+    /// Its number among the jobs of the sweep, from 0. All have turns one after the other.
+    pub point: usize,
     /// Whether a key of its section, or of `[global]`, was not accepted.
     pub is_faulty: bool,
     pub(crate) set_keys: Vec<SetKey>,

@@ -2,6 +2,7 @@
 
 mod machine;
 
+use itertools::Itertools as _;
 use meantime_block::{BlockDevice as _, BlockInfo, KernelEngine, NvmeDevice, Uri};
 
 use super::devices::Devices;
@@ -12,11 +13,22 @@ use crate::plan::JobPlan;
 
 pub(crate) use machine::hold_pm_qos;
 
-/// Checks the jobs that run at the same time.
+/// Checks groups that have turns one after the other. All their queues and buffers are there at the
+/// same time.
 ///
 /// # Errors
 /// Returns the first job, device or setting that cannot be run, with the reason.
-pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
+pub fn check(groups: &[Group], devices: &Devices, floor: bool) -> Result<(), RunError> {
+    groups.iter().try_for_each(|group| check_group(group, devices, floor))?;
+    for index in groups.iter().flat_map(Group::devices).unique() {
+        if let Some(device) = devices.get(index).as_nvme() {
+            check_queues(groups, index, device)?;
+        }
+    }
+    machine::check_memory(groups, devices, floor)
+}
+
+fn check_group(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
     for plan in &group.plans {
         for index in &plan.devices {
             let device = devices.get(*index);
@@ -26,17 +38,12 @@ pub fn check(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunErr
         }
         machine::check_cpus(&plan.job)?;
     }
-    for index in group.devices() {
-        if let Some(device) = devices.get(index).as_nvme() {
-            check_queues(group, index, device)?;
-        }
-    }
     check_overlaps(group, devices)?;
     machine::check_settings(group, devices)?;
     if floor {
         machine::check_floor(group, devices)?;
     }
-    machine::check_memory(group, devices, floor)
+    Ok(())
 }
 
 /// On a device that does one I/O at a time, a depth would only be a queue in this process.
@@ -133,13 +140,14 @@ pub(crate) fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunEr
     Ok(())
 }
 
-fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), RunError> {
+fn check_queues(groups: &[Group], index: usize, device: &NvmeDevice) -> Result<(), RunError> {
     let (uri, controller) = (&device.info().uri, device.controller());
     let depth_max = u32::from(device.max_depth());
     // Each setting has its own cell, with its own channels.
-    let settings = group.settings();
+    let settings = groups[0].settings();
     let (mut threads, mut queues, mut interrupts) = (0, 0, 0);
-    let users = || group.plans.iter().filter(|plan| plan.devices.contains(&index));
+    let plans = || groups.iter().flat_map(|group| &group.plans);
+    let users = || plans().filter(|plan| plan.devices.contains(&index));
     for plan in users() {
         let (job, numjobs) = (&plan.job, plan.job.numjobs as usize);
         if job.iodepth > depth_max {
@@ -171,7 +179,11 @@ fn check_queues(group: &Group, index: usize, device: &NvmeDevice) -> Result<(), 
             1 => String::new(),
             settings => format!(" × {settings} settings (sched, pm_qos)"),
         };
-        let stonewall = if group.plans.len() > 1 { "stonewall between jobs, " } else { "" };
+        let stonewall = match groups {
+            [group] if group.plans.len() == 1 => "",
+            [_] => "stonewall between jobs, ",
+            _ => "a smaller sweep, ",
+        };
         refuse!(
             first.job,
             "{threads} threads × {policies} policies{settings} need {queues} queue pairs \

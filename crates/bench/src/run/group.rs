@@ -158,6 +158,11 @@ pub fn groups(jobs: Vec<(Job, Vec<usize>)>) -> Result<Vec<Group>, RunError> {
     Ok(groups)
 }
 
+/// Returns the groups that have turns one after the other: those of a sweep, else each by itself.
+pub fn batches(groups: &[Group]) -> impl Iterator<Item = &[Group]> {
+    groups.chunk_by(|_, next| next.plans[0].job.point > 0)
+}
+
 /// Repeats a single value of a job for every cell.
 fn align<T: Clone>(
     group: &mut Group,

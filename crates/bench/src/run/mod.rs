@@ -58,7 +58,7 @@ pub use checks::check;
 pub use devices::Devices;
 pub use error::RunError;
 pub use fill::fill;
-pub use group::{Group, groups};
+pub use group::{Group, batches, groups};
 pub use left_out::{LeftOut, leave_out};
 pub use progress::Progress;
 pub use results::JobResult;
@@ -81,9 +81,9 @@ pub struct RunOptions {
     pub stop: &'static AtomicBool,
 }
 
-/// The results of a group.
+/// The results of groups that had turns one after the other.
 pub struct GroupOutcome {
-    /// The results by job, device and policy, without those that did not have a turn.
+    /// The results by group, job, device and policy, without those that did not have a turn.
     pub results: Vec<JobResult>,
     /// The cache-line times during the run.
     pub rtts: Rtts,
@@ -118,7 +118,6 @@ struct Run<'a, C, P> {
     devices: &'a Devices,
     cells: Vec<Cell>,
     jobs: Vec<JobRun<'a>>,
-    rtts: Rtts,
     rival: Option<Rival<C>>,
     /// `None` where the processors count no energy, or may not be asked.
     energy: Option<EnergyMeter>,
@@ -132,65 +131,64 @@ struct Rival<C> {
     alone: Sample,
 }
 
-/// Runs `group`.
+/// Runs `groups`, which have turns one after the other. Without a sweep it is a single group.
 ///
 /// # Errors
 /// Returns an error if it cannot begin, or a part of the run other than its I/O failed. I/O errors
 /// are counted.
 pub fn run<C: Competitors, P: Progress>(
-    group: &Group,
+    groups: &[Group],
     devices: &mut Devices,
     options: &RunOptions,
     progress: &mut P,
 ) -> Result<GroupOutcome, RunError> {
-    progress.job(&group.name());
-    for plan in &group.plans {
+    progress.job();
+    let plans = || groups.iter().flat_map(|group| &group.plans);
+    for plan in plans() {
         fill(plan, devices, options.stop, progress)?;
     }
     let (devices, progress): (&Devices, &P) = (devices, progress);
-    let cells = group.cells();
-    let longest = group.plans.iter().filter_map(|plan| plan.runtime).max();
-    let mut jobs = Vec::with_capacity(group.plans.len());
-    for plan in &group.plans {
-        let threads = cells::start_threads(plan, group, devices, options.floor, options.stop)?;
-        let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
-        let bytes = Pattern::total_bytes(&spec);
-        let turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
-        let states = cells.iter().map(|_| CellState::default()).collect();
-        jobs.push(JobRun { plan, states, threads, turns });
+    let runs = groups.iter().map(|group| Run::<C, P>::start(group, devices, options, progress));
+    let mut runs = runs.collect::<Result<Vec<_>, RunError>>()?;
+    let mut rtts = Rtts::default();
+    if let Some(first) = runs.first_mut() {
+        first.probe(0, &mut rtts)?;
     }
-    let mut run = Run {
-        group,
-        options,
-        progress,
-        devices,
-        repeats_left: 2 * cells.len() as u64,
-        cells,
-        jobs,
-        rtts: Rtts::default(),
-        rival: start_rival::<C>(group, devices)?,
-        energy: EnergyMeter::open(),
+    let is_stopped = || options.stop.load(Relaxed);
+    let places = runs.iter().enumerate();
+    let places = places.flat_map(|(run, of)| (0..of.cells.len()).map(move |cell| (run, cell)));
+    let places: Vec<(usize, usize)> = places.collect();
+    let mut turn = |runs: &mut [Run<'_, C, P>], (run, cell): (usize, usize)| {
+        let had_turn = !is_stopped() && runs[run].turn(cell, &mut rtts)?;
+        if had_turn {
+            progress.done(runs.iter().map(Run::progress).sum::<f64>() / runs.len() as f64);
+        }
+        Ok::<_, RunError>(had_turn)
     };
-    run.probe(0)?;
-    if group.plans.iter().any(JobPlan::verifies) {
+    if plans().any(JobPlan::verifies) {
         // Each cell is run completely before the next, because they write to the same blocks.
-        for cell in 0..run.cells.len() {
-            while !run.is_stopped() && run.turn(cell)? {}
-            run.conclude(cell)?;
+        for place in &places {
+            while turn(&mut runs, *place)? {}
+            runs[place.0].conclude(place.1)?;
         }
     } else {
         let mut going = true;
-        while going && !run.is_stopped() {
+        while going {
             going = false;
-            for cell in 0..run.cells.len() {
-                going |= !run.is_stopped() && run.turn(cell)?;
+            for place in &places {
+                going |= turn(&mut runs, *place)?;
             }
         }
-        for cell in 0..run.cells.len() {
-            run.conclude(cell)?;
+        for (run, cell) in places {
+            runs[run].conclude(cell)?;
         }
     }
-    run.finish()
+    let mut outcome = GroupOutcome { results: Vec::new(), rtts, dma_bytes: 0 };
+    for run in runs {
+        outcome.dma_bytes = outcome.dma_bytes.max(devices.dma_bytes(&run.group.devices()));
+        outcome.results.extend(run.finish()?);
+    }
+    Ok(outcome)
 }
 
 /// Starts the programs that compete with the group's jobs.
@@ -204,7 +202,39 @@ fn start_rival<C: Competitors>(
     Ok(Some(Rival { programs, alone: Sample::default() }))
 }
 
-impl<C: Competitors, P: Progress> Run<'_, C, P> {
+impl<'a, C: Competitors, P: Progress> Run<'a, C, P> {
+    /// Starts the threads of `group` and its competing programs. They wait for their turns.
+    fn start(
+        group: &'a Group,
+        devices: &'a Devices,
+        options: &'a RunOptions,
+        progress: &'a P,
+    ) -> Result<Self, RunError> {
+        let cells = group.cells();
+        let longest = group.plans.iter().filter_map(|plan| plan.runtime).max();
+        let mut jobs = Vec::with_capacity(group.plans.len());
+        for plan in &group.plans {
+            let threads = cells::start_threads(plan, group, devices, options.floor, options.stop)?;
+            let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
+            let bytes = Pattern::total_bytes(&spec);
+            let turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
+            let states = cells.iter().map(|_| CellState::default()).collect();
+            jobs.push(JobRun { plan, states, threads, turns });
+        }
+        let repeats_left = 2 * cells.len() as u64;
+        let (rival, energy) = (start_rival::<C>(group, devices)?, EnergyMeter::open());
+        Ok(Self { group, options, progress, devices, cells, jobs, rival, energy, repeats_left })
+    }
+
+    /// Returns the share of the work that is done, from 0 to 1.
+    fn progress(&self) -> f64 {
+        let of = |job: &JobRun<'_>| {
+            job.states.iter().map(|state| job.turns.progress(state)).sum::<f64>()
+        };
+        let all = self.jobs.len() * self.cells.len();
+        self.jobs.iter().map(of).sum::<f64>() / all.max(1) as f64
+    }
+
     fn is_stopped(&self) -> bool {
         self.options.stop.load(Relaxed)
     }
@@ -232,9 +262,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         Ok(())
     }
 
-    fn finish(self) -> Result<GroupOutcome, RunError> {
+    fn finish(self) -> Result<Vec<JobResult>, RunError> {
         let several = self.jobs.len() > 1;
-        let dma_bytes = self.devices.dma_bytes(&self.group.devices());
         let mut results: Vec<JobResult> = Vec::new();
         for (number, job) in self.jobs.into_iter().enumerate() {
             let finished = job.ask_all(Worker::finish)?;
@@ -270,7 +299,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         }
         // After Ctrl-C some jobs have not begun.
         results.retain(JobResult::has_begun);
-        Ok(GroupOutcome { results, rtts: self.rtts, dma_bytes })
+        Ok(results)
     }
 }
 

@@ -6,12 +6,12 @@ use meantime_completion::Policy;
 
 /// Receives the progress of a run, between turns only.
 pub trait Progress {
-    /// Is called when the next jobs begin, which run at the same time.
-    fn job(&mut self, name: &str);
+    /// Is called when the next jobs begin, which run at the same time or have turns.
+    fn job(&mut self);
     /// A medium is being filled.
     fn filling(&self, uri: &str);
-    /// A device and policy have the next turn.
-    fn cell(&self, uri: &str, policy: Policy);
+    /// A job's device and policy have the next turn.
+    fn cell(&self, job: &str, uri: &str, policy: Policy);
     /// The share of the current jobs that is done, from 0 to 1.
     fn done(&self, share: f64);
     /// An error occurred, which the run counts.

@@ -145,6 +145,12 @@ impl JobResult {
         [read.rates, write.rates, trim.rates] = tally.series.rates(wall_ns);
         RunResult {
             job_name: plan.job.name.clone(),
+            sweep: plan
+                .job
+                .sweep
+                .iter()
+                .map(|(key, value)| ((*key).to_owned(), value.clone()))
+                .collect(),
             group_id: plan.group_id,
             cell: self.cell,
             beside: self.beside.into_iter().map(|(_, name)| name).collect(),

@@ -12,7 +12,7 @@ use super::error::RunError;
 use super::file_counts::FileCounts;
 use super::group::{Cell, PmQosSetting};
 use super::progress::Progress;
-use super::schedule::warm_up_ns;
+use super::schedule::{Rtts, warm_up_ns};
 use super::thread::received;
 use super::worker::{PARK_PAUSE, Visit, VisitReport, WARM_UP_NS};
 use super::{JobRun, Run};
@@ -52,7 +52,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     }
 
     /// Runs a turn of `at`, of all jobs that are not done with it. Returns false if all are done.
-    pub(super) fn turn(&mut self, at: usize) -> Result<bool, RunError> {
+    pub(super) fn turn(&mut self, at: usize, rtts: &mut Rtts) -> Result<bool, RunError> {
         let cell = self.cells[at];
         let due = self.jobs.iter().enumerate();
         let mut visits: Vec<_> =
@@ -61,7 +61,8 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
         // The measurements of all jobs begin together.
         align_warm_ups(&mut visits, &self.jobs);
         let shown = &self.jobs[first];
-        self.progress.cell(self.devices.uri(shown.plan.devices[cell.device]), shown.policy(cell));
+        let uri = self.devices.uri(shown.plan.devices[cell.device]);
+        self.progress.cell(&self.group.name(), uri, shown.policy(cell));
         loop {
             let before_ns = self.measure_floor(cell.device)?;
             let competing = self.rival.as_mut().map(|rival| {
@@ -84,7 +85,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             let reports = reports?;
             let competed = competed.transpose()?;
             let after_ns = self.measure_floor(cell.device)?;
-            let moved = self.probe(cell.device)?;
+            let moved = self.probe(cell.device, rtts)?;
             for (job, reports) in &reports {
                 self.report_failures(*job, at, reports);
             }
@@ -93,13 +94,13 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 self.jobs[*job].ask_all(move |worker| worker.count_turn(at, !again))?;
             }
             if again {
-                self.rtts.repeated += 1;
+                rtts.repeated += 1;
                 for (_, visit) in &mut visits {
                     visit.warm_up_ns = visit.warm_up_ns.min(WARM_UP_NS);
                 }
                 continue;
             }
-            self.rtts.disturbed += u64::from(moved);
+            rtts.disturbed += u64::from(moved);
             let wall_ns =
                 reports.iter().flat_map(|(_, reports)| reports).map(|report| report.wall_ns).max();
             // If several jobs ran, it is not known whose energy it is.
@@ -122,12 +123,6 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             }
             break;
         }
-        let shares = || {
-            self.jobs
-                .iter()
-                .flat_map(|job| job.states.iter().map(|state| job.turns.progress(state)))
-        };
-        self.progress.done(shares().sum::<f64>() / shares().count() as f64);
         Ok(true)
     }
 
@@ -221,7 +216,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
     }
 
     /// Lets the software SSDs park, and probes the cache-line time. Returns whether it has changed.
-    pub(super) fn probe(&mut self, device: usize) -> Result<bool, RunError> {
+    pub(super) fn probe(&self, device: usize, rtts: &mut Rtts) -> Result<bool, RunError> {
         std::thread::sleep(PARK_PAUSE);
         let JobRun { plan, threads, .. } = &self.jobs[0];
         let Some(cpu) = self.devices.ssd_cpu(plan.devices[device]) else { return Ok(false) };
@@ -230,7 +225,7 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
             return Ok(false);
         }
         let rtt_ns = received(&threads[0].ask(move |worker| worker.rtt_ns(cpu)))?;
-        Ok(self.rtts.moved(rtt_ns))
+        Ok(rtts.moved(rtt_ns))
     }
 }
 

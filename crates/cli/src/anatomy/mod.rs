@@ -102,7 +102,7 @@ fn plans(request: &Request, devices: &Devices, indices: &[usize]) -> Result<Vec<
     });
     let groups = run::groups(jobs.collect())?;
     for group in &groups {
-        run::check(group, devices, false)?;
+        run::check(std::slice::from_ref(group), devices, false)?;
     }
     Ok(groups.into_iter().flat_map(|group| group.plans).collect())
 }
@@ -201,7 +201,7 @@ fn measure(
 ) -> Result<Anatomy, Failure> {
     // Probe before this thread is bound: the report has the number of the machine's CPUs.
     let machine = Machine::probe();
-    progress.job("anatomy");
+    progress.job();
     for plan in plans {
         run::fill(plan, devices, &signal::STOP, progress)?;
     }
@@ -286,7 +286,7 @@ fn take_turns(
                 std::thread::sleep(PARK_PAUSE);
             }
             let device = devices.device(cell.device);
-            progress.cell(&cell.bar.device, cell.bar.policy);
+            progress.cell("anatomy", &cell.bar.device, cell.bar.policy);
             let learns = round == 0 && cell.bar.policy.learns();
             meter.warm_up(cell, device, if learns { FIRST_MEAN } else { WARM_UP })?;
             meter.measure(cell, device, turn, None)?;

@@ -63,8 +63,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let mut measured = Measured::default();
     for group in &mut groups {
         measured.left_out.extend(run::leave_out(group, &devices)?);
-        run::check(group, &devices, args.floor)?;
     }
+    run::batches(&groups).try_for_each(|batch| run::check(batch, &devices, args.floor))?;
     clash::check_run(args, &wanted.concat(), &groups)?;
     log_files::prepare(&groups)?;
     devices.keep_created();
@@ -99,12 +99,13 @@ fn run_groups(
     outputs: &Outputs,
 ) -> Result<(), Failure> {
     let options = RunOptions { rounds: args.rounds, floor: args.floor, stop: &signal::STOP };
+    let count = run::batches(groups).count();
     let mut progress = match args.quiet {
         true => Progress::hidden(),
-        false => Progress::with_lines(groups.len(), args.status_interval),
+        false => Progress::with_lines(count, args.status_interval),
     };
-    for group in groups.iter().take_while(|_| !signal::stopped()) {
-        let outcome = run::run::<CompetitorGroup, _>(group, devices, &options, &mut progress);
+    for batch in run::batches(groups).take_while(|_| !signal::stopped()) {
+        let outcome = run::run::<CompetitorGroup, _>(batch, devices, &options, &mut progress);
         let outcome = outcome.inspect_err(|_| progress.clear())?;
         let mut text = String::new();
         for mut job in outcome.results {
@@ -116,11 +117,20 @@ fn run_groups(
             measured.results.push(result);
         }
         progress.above(|| outputs.show(&text))?;
-        measured.rtts.push((group.name(), outcome.rtts));
+        measured.rtts.push((name_of(batch), outcome.rtts));
         measured.dma_bytes = measured.dma_bytes.max(outcome.dma_bytes);
     }
     progress.clear();
     Ok(())
+}
+
+/// Returns the name of groups that had turns one after the other.
+fn name_of(batch: &[Group]) -> String {
+    match batch {
+        [one] => one.name(),
+        [first, rest @ ..] => format!("{} and {} more", first.name(), rest.len()),
+        [] => String::new(),
+    }
 }
 
 /// Returns the table, its legend, disturbances of its figures, and the machine.

@@ -9,7 +9,9 @@ use meantime_ext4::Advice;
 
 use crate::cli::BenchArgs;
 use crate::failure::{Context as _, Failure};
-use crate::job::{self, Extent, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Verify};
+use crate::job::{
+    self, Extent, Hint, Ignored, Job, JobErrors, JobFile, Note, Origin, Sweep, Verify,
+};
 use crate::location::Location;
 use crate::output;
 
@@ -33,25 +35,24 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
             "--name would give {count} jobs of the file one name; leave it out"
         )));
     }
-    let origin = Origin::CommandLine;
-    for job in &mut file.jobs {
-        let completion = args.completion.as_deref().map(|list| ("completion", Some(list)));
-        let name = args.job.name.as_deref().map(|name| ("name", Some(name)));
-        for (key, value) in args.job.keys().chain(completion).chain(name) {
-            match job.set(key, value, &origin) {
-                Ok(Some(Note::Remark(remark))) => file.warnings.push(remark),
-                Ok(Some(Note::Ignored(ignored))) => file.ignored.push(ignored),
-                Ok(None) => {}
-                Err(error) => {
-                    file.errors.push(error);
-                    job.is_faulty = true;
-                }
-            }
+    let sweep = Sweep::of(args.job.keys()).map_err(Failure::usage)?;
+    let completion = args.completion.as_deref().map(|list| ("completion", Some(list)));
+    let name = args.job.name.as_deref().map(|name| ("name", Some(name)));
+    let keys = args.job.keys().filter(|(key, _)| !sweep.sets(key)).chain(completion).chain(name);
+    let keys: Vec<_> = keys.collect();
+    for mut job in std::mem::take(&mut file.jobs) {
+        keys.iter().for_each(|(key, value)| set(&mut job, key, *value, &mut file));
+        file.jobs.push(job);
+    }
+    for mut job in sweep.expand(&std::mem::take(&mut file.jobs)) {
+        for (key, value) in job.sweep.clone() {
+            set(&mut job, key, Some(&value), &mut file);
         }
-        if job.name.is_empty() {
+        let unnamed = job.name.is_empty();
+        if unnamed {
             job.name = job.rw.as_str().to_owned();
         }
-        if let (true, Some(uri)) = (args.device.is_empty(), plain_file(job)) {
+        if let (true, Some(uri)) = (args.device.is_empty(), plain_file(&job)) {
             let name = &job.name;
             file.warnings.push(format!(
                 "job {name}: its file is opened as {uri}, without a page cache unless direct=0"
@@ -59,13 +60,25 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
             job.filename = Some(uri);
             job.file.direct = None;
         }
+        for (key, value) in job.sweep.iter().filter(|(key, _)| !unnamed || *key != "rw") {
+            job.name += &format!(" {key}={value}");
+        }
         if !job.is_faulty {
-            match check(job) {
+            match check(&job) {
                 Ok(more) => file.warnings.extend(more),
                 Err(JobErrors(more)) => file.errors.extend(more),
             }
         }
+        file.jobs.push(job);
     }
+    // The jobs of a sweep have the same keys, except those that it varies.
+    let mut seen = Vec::new();
+    file.errors.retain(|error| {
+        !seen.contains(error) && {
+            seen.push(error.clone());
+            true
+        }
+    });
     if !file.errors.is_empty() {
         return Err(JobErrors(file.errors).into());
     }
@@ -77,6 +90,19 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
     let mut seen = HashSet::new();
     warnings.retain(|warning| seen.insert(warning.clone()));
     Ok((file.jobs, warnings))
+}
+
+/// Sets a key of the command line.
+fn set(job: &mut Job, key: &str, value: Option<&str>, file: &mut JobFile) {
+    match job.set(key, value, &Origin::CommandLine) {
+        Ok(Some(Note::Remark(remark))) => file.warnings.push(remark),
+        Ok(Some(Note::Ignored(ignored))) => file.ignored.push(ignored),
+        Ok(None) => {}
+        Err(error) => {
+            file.errors.push(error);
+            job.is_faulty = true;
+        }
+    }
 }
 
 fn read_file(path: &Path) -> Result<JobFile, Failure> {

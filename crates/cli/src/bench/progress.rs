@@ -19,7 +19,6 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     jobs: usize,
     jobs_begun: usize,
-    job: String,
     /// The time between two lines, and when the last one was due; `None` if there are no lines.
     lines: Cell<Option<(Duration, Instant)>>,
 }
@@ -29,7 +28,7 @@ impl Progress {
     pub(crate) fn new(jobs: usize) -> Self {
         let template = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
         let bar = progress_bar(Some(STEPS * jobs as u64), template);
-        Self { bar, jobs, jobs_begun: 0, job: String::new(), lines: Cell::new(None) }
+        Self { bar, jobs, jobs_begun: 0, lines: Cell::new(None) }
     }
 
     /// The same, with a line every so often where stderr is no terminal.
@@ -41,7 +40,7 @@ impl Progress {
     /// Creates a progress that shows nothing.
     pub(crate) fn hidden() -> Self {
         let bar = ProgressBar::hidden();
-        Self { bar, jobs: 0, jobs_begun: 0, job: String::new(), lines: Cell::new(None) }
+        Self { bar, jobs: 0, jobs_begun: 0, lines: Cell::new(None) }
     }
 
     /// Prints a line if one is due.
@@ -66,8 +65,7 @@ impl Progress {
 }
 
 impl meantime_bench::run::Progress for Progress {
-    fn job(&mut self, name: &str) {
-        name.clone_into(&mut self.job);
+    fn job(&mut self) {
         self.jobs_begun += 1;
         self.done(0.0);
     }
@@ -77,8 +75,8 @@ impl meantime_bench::run::Progress for Progress {
         self.bar.tick();
     }
 
-    fn cell(&self, uri: &str, policy: Policy) {
-        let Self { job, jobs_begun, jobs, .. } = self;
+    fn cell(&self, job: &str, uri: &str, policy: Policy) {
+        let Self { jobs_begun, jobs, .. } = self;
         self.bar.set_message(format!("{job} ({jobs_begun} of {jobs}) · {uri} · {policy}"));
         self.bar.tick();
     }

@@ -67,9 +67,10 @@ pub(super) fn measure(
             group.plans[0].policies.push(Policy::Poll);
         }
         run::leave_out(&mut group, &devices)?;
-        run::check(&group, &devices, false)?;
+        let groups = [group];
+        run::check(&groups, &devices, false)?;
         let options = RunOptions { rounds: Some(rounds), floor: false, stop: &signal::STOP };
-        let outcome = run::run::<CompetitorGroup, _>(&group, &mut devices, &options, progress)?;
+        let outcome = run::run::<CompetitorGroup, _>(&groups, &mut devices, &options, progress)?;
         Ok::<_, Failure>(outcome)
     };
     let outcome = pass(spec, None, spec.rounds())?;

@@ -111,10 +111,10 @@ fn simulate(
     let policies = &plan.spec.policies;
     each_cell(plan, 1, results, outputs, |cell, progress| {
         let trace = plan.replay.as_deref().map(|dir| trace::read(dir, cell)).transpose()?;
-        progress.job(&cell.name());
+        progress.job();
         let mut begun = 0;
         Ok(simulated::cell(cell, policies, &machine, trace, &mut |policy| {
-            progress.cell("simulator", policy);
+            progress.cell(&cell.name(), "simulator", policy);
             progress.done(f64::from(begun) / policies.len() as f64);
             begun += 1;
             !signal::stopped()

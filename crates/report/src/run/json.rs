@@ -8,6 +8,7 @@
 //!   for jobs that are reported with others.
 //! - `cell` and `beside`: for jobs that ran at the same time, the index of this job's device and
 //!   policy, and the other jobs.
+//! - `sweep`: the values of a sweep that the job has, by fio's key; left out without a sweep.
 //! - `slowest_1_in_6000_ns`, also per direction; left out with fewer I/Os.
 //! - `competitor_percent`, `floor_ns`, `floor_ratio` and `floor_ratio_spread` if measured, `extra`
 //!   if there is any.
@@ -114,6 +115,7 @@ fn job(result: &RunResult, all: &[RunResult]) -> Value {
         "medium": result.medium,
         "errors": result.errors,
         "verify_errors": result.verify_errors,
+        "sweep": (!result.sweep.is_empty()).then(|| strings(&result.sweep)),
         "cell": result.cell,
         "beside": result.cell.map(|_| &result.beside),
         "series": result.series,

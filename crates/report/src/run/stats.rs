@@ -269,6 +269,8 @@ impl Settings {
 pub struct RunResult {
     /// The job's name.
     pub job_name: String,
+    /// The values of a sweep that the job has, by key.
+    pub sweep: Vec<(String, String)>,
     /// The reporting group, from 0.
     pub group_id: u32,
     /// Index among the job's devices and policies, from 0, if other jobs ran at the same time.

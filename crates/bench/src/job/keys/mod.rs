@@ -15,5 +15,7 @@ mod nearest;
 mod set;
 pub(super) mod table;
 
+pub(super) use table::find;
+
 pub use set::{Ignored, Note, known_key, may_stand_alone};
 pub use table::{KeyOption, options, subjects};

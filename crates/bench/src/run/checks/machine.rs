@@ -109,9 +109,13 @@ pub(super) fn check_floor(group: &Group, devices: &Devices) -> Result<(), RunErr
 }
 
 /// Returns an error rather than meeting the kernel's OOM killer.
-pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Result<(), RunError> {
-    let (mut buffers_bytes, mut largest) = (0u64, (0, &group.plans[0]));
-    for plan in &group.plans {
+pub(super) fn check_memory(
+    groups: &[Group],
+    devices: &Devices,
+    floor: bool,
+) -> Result<(), RunError> {
+    let (mut buffers_bytes, mut largest) = (0u64, (0, &groups[0].plans[0]));
+    for plan in groups.iter().flat_map(|group| &group.plans) {
         let job = &plan.job;
         let counts = [job.iodepth.into(), job.numjobs.into(), plan.devices.len() as u64];
         let bytes = counts.into_iter().fold(job.bs_max_bytes(), u64::saturating_mul);
@@ -120,9 +124,10 @@ pub(super) fn check_memory(group: &Group, devices: &Devices, floor: bool) -> Res
             largest = (bytes, plan);
         }
     }
-    let first = &group.plans[0];
-    let floors_bytes = (first.devices.iter().filter(|_| floor))
-        .map(|index| devices.floor_bytes(*index, &first.job))
+    // Only the first job of a group measures the floor.
+    let firsts = groups.iter().filter(|_| floor).map(|group| &group.plans[0]);
+    let floors_bytes = firsts
+        .flat_map(|first| first.devices.iter().map(|index| devices.floor_bytes(*index, &first.job)))
         .fold(0, u64::saturating_add);
     let Some(available_bytes) = memory::available_bytes() else { return Ok(()) };
     if buffers_bytes.saturating_add(floors_bytes) <= available_bytes {
