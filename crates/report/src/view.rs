@@ -18,6 +18,10 @@ pub(crate) enum Kind {
     Time,
     /// Latency against CPU, over those of poll.
     Plane,
+    /// A latency over both axes of a sweep, as colours.
+    Map,
+    /// A figure over one axis of a sweep.
+    Over,
 }
 
 /// Plots side by side, with a sentence on how to read them.
@@ -25,6 +29,8 @@ pub(crate) enum Kind {
 #[template(path = "figure.html")]
 pub(crate) struct Figure {
     pub kind: Kind,
+    /// The heading of the last two kinds.
+    pub title: String,
     /// Whether it spans the page. Its panels then have names.
     pub wide: bool,
     /// Whether nothing is known of some curves but a few points.

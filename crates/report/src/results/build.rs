@@ -18,7 +18,8 @@ impl Report {
             let file = || path.as_ref().map_or(String::new(), |path| format!("{path}: "));
             let (source, runs, left_out) = read(at, path, json).map_err(|error| file() + &error)?;
             report.sources.push(source);
-            report.left_out.extend(left_out);
+            // Several jobs, or those of a sweep, may lack the same.
+            report.left_out.extend(left_out.into_iter().unique());
             all.extend(runs);
         }
         label_sources(&mut report.sources);

@@ -4,15 +4,18 @@ use askama::Template;
 use itertools::Itertools as _;
 
 use super::model::{Block, Job, Report, Run, device_name};
+use super::sweep::{Sweep, sweeps};
 use crate::figures::{self, change, iops};
 use crate::view;
 
 /// Returns all findings in the page's order. Each is a sentence in two parts: its subject, such as
 /// `4 KiB random reads on optane`, and the rest.
 pub(super) fn findings(report: &Report) -> Vec<(String, String)> {
-    let blocks =
-        report.jobs.iter().flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
-    blocks.map(|(job, block)| finding(report, job, block)).collect()
+    let jobs = report.jobs.iter().filter(|job| !job.is_swept());
+    let blocks = jobs.flat_map(|job| job.blocks.iter().map(move |block| (job, block)));
+    let found = blocks.map(|(job, block)| finding(report, job, block));
+    let of_sweep = |of: &Sweep<'_>| (format!("{} on {}", of.name, of.place(report)), of.finding());
+    found.chain(sweeps(report).iter().map(of_sweep)).collect()
 }
 
 fn finding(report: &Report, job: &Job, block: &Block) -> (String, String) {

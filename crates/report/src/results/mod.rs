@@ -7,10 +7,12 @@ mod build;
 mod differences;
 mod headline;
 mod latency;
+mod maps;
 mod model;
 mod page;
 mod plots;
 mod read;
+mod sweep;
 mod tables;
 mod workload;
 

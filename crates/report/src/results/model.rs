@@ -1,5 +1,7 @@
 //! The model of a report: results of one file or several, sorted into jobs and devices.
 
+use std::collections::BTreeMap;
+
 use itertools::Itertools as _;
 use serde::Deserialize;
 
@@ -58,7 +60,7 @@ impl Source {
 }
 
 /// A device and policy that could not be measured.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 pub(crate) struct LeftOut {
     /// Index of the source.
     #[serde(skip)]
@@ -163,8 +165,10 @@ pub(crate) struct Run {
     pub style: Style,
     /// Reads and writes together, from submission to having seen the completion.
     pub latency: Latency,
-    /// The standard deviation of the turns' means, in percent of their mean.
-    pub turns_percent: Option<f64>,
+    /// How much the turns' figures differ.
+    pub spread: Spread,
+    /// The values of a sweep that its job has, by key.
+    pub sweep: BTreeMap<String, String>,
     /// Reads and writes apart, where there were both.
     pub directions: Vec<Run>,
     /// I/Os per second.
@@ -195,6 +199,17 @@ pub(crate) struct Run {
     pub series: Vec<SeriesPoint>,
     /// Notes that a reader needs to interpret these figures.
     pub caveats: Vec<&'static str>,
+}
+
+/// Standard deviations of the turns' figures, each in percent of their mean. `None` with fewer than
+/// two turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Spread {
+    pub mean: Option<f64>,
+    pub p50: Option<f64>,
+    pub p99: Option<f64>,
+    pub iops: Option<f64>,
+    pub cpu: Option<f64>,
 }
 
 impl Run {

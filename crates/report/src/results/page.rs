@@ -4,7 +4,7 @@ use askama::Template;
 use itertools::Itertools as _;
 
 use super::model::{Job, Report, Source, device_name};
-use super::{differences, headline, plots, tables};
+use super::{differences, headline, maps, plots, sweep, tables};
 use crate::{machine, view};
 
 #[derive(Template)]

@@ -38,6 +38,7 @@ pub(super) fn figures(report: &Report, job: &Job) -> Vec<Figure> {
         };
         Figure {
             kind,
+            title: String::new(),
             wide: panels.len() > 1,
             is_coarse: is_curve && has(|run| run.latency.is_coarse),
             panels: panels.iter().map(panel).collect(),
@@ -155,7 +156,7 @@ fn parts(series: &[SeriesPoint]) -> Vec<&[SeriesPoint]> {
 }
 
 /// Describes a result in a line, for a tooltip and for readers who cannot see the plot.
-fn in_figures(run: &Run) -> String {
+pub(super) fn in_figures(run: &Run) -> String {
     let latency = |share| run.latency.percentile_ns(share);
     let known = [
         ("mean", run.mean_ns()),
@@ -170,8 +171,12 @@ fn in_figures(run: &Run) -> String {
 }
 
 /// Describes a plot in words.
-fn label(what: &str, device: &str, runs: &[Run]) -> String {
-    format!("{what}, {device}. {}.", runs.iter().map(in_figures).join("; "))
+pub(super) fn label<'a>(
+    what: &str,
+    device: &str,
+    runs: impl IntoIterator<Item = &'a Run>,
+) -> String {
+    format!("{what}, {device}. {}.", runs.into_iter().map(in_figures).join("; "))
 }
 
 #[cfg(test)]

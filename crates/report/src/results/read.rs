@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::latency::Latency;
-use super::model::{LeftOut, Run, Source};
+use super::model::{LeftOut, Run, Source, Spread};
 use super::workload::Workload;
 use crate::machine::{command, fact};
 use crate::run::{SLOWEST_ONE_IN, SeriesPoint, Settings, Turn};
@@ -100,6 +100,8 @@ struct Job {
     series: Vec<SeriesPoint>,
     #[serde(default)]
     turns: Vec<Turn>,
+    #[serde(default)]
+    sweep: BTreeMap<String, String>,
 }
 
 /// Reads or writes.
@@ -185,7 +187,8 @@ fn run(job: Job, global: &Map<String, Value>, at: usize, is_fio: bool) -> Run {
         is_paced: PACES.iter().any(|key| options.contains_key(*key)),
         runtime_ms: figure(job.job_runtime).unwrap_or(0.0),
         // An interval without an I/O has no latency.
-        turns_percent: spread_percent(&job.turns),
+        spread: spread(&job.turns),
+        sweep: job.sweep,
         series: job.series.into_iter().filter(|point| point.ios > 0).collect(),
         ..Run::default()
     };
@@ -211,15 +214,23 @@ fn run(job: Job, global: &Map<String, Value>, at: usize, is_fio: bool) -> Run {
     run
 }
 
-/// Returns the standard deviation of the turns' means, in percent of their mean. `None` if fewer
-/// than two have any I/O.
-fn spread_percent(turns: &[Turn]) -> Option<f64> {
-    let means = turns.iter().map(|turn| turn.mean_ns).filter(|mean_ns| *mean_ns > 0.0);
-    let means: Vec<f64> = means.collect();
-    let n = means.len() as f64;
-    let mean = means.iter().sum::<f64>() / n;
-    let squares: f64 = means.iter().map(|of| (of - mean).powi(2)).sum();
-    (means.len() > 1).then(|| (squares / (n - 1.0)).sqrt() * 100.0 / mean)
+/// Returns the standard deviations of the figures of the turns that have any I/O.
+fn spread(turns: &[Turn]) -> Spread {
+    let percent = |of: fn(&Turn) -> f64| {
+        let turns = turns.iter().filter(|turn| turn.mean_ns > 0.0);
+        let figures: Vec<f64> = turns.map(of).collect();
+        let n = figures.len() as f64;
+        let mean = figures.iter().sum::<f64>() / n;
+        let squares: f64 = figures.iter().map(|of| (of - mean).powi(2)).sum();
+        (figures.len() > 1 && mean > 0.0).then(|| (squares / (n - 1.0)).sqrt() * 100.0 / mean)
+    };
+    Spread {
+        mean: percent(|turn| turn.mean_ns),
+        p50: percent(|turn| turn.p50_ns as f64),
+        p99: percent(|turn| turn.p99_ns as f64),
+        iops: percent(|turn| turn.iops),
+        cpu: percent(|turn| turn.cpu_percent),
+    }
 }
 
 /// Adds reads and writes up, and keeps both if there were both. Returns the time that they took.

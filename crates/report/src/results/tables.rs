@@ -10,7 +10,7 @@ fn columns<'a>() -> Vec<Column<&'a Run>> {
     let column = table::column::<&'a Run>;
     vec![
         column("mean", "µs", |run| run.mean_ns().map(us)).best(f64::min).bars(),
-        column("turns", "± %", |run| run.turns_percent.map(decimals::<1>)),
+        column("turns", "± %", |run| run.spread.mean.map(decimals::<1>)),
         column("p50", "µs", |run| percentile(run, 50.0)).best(f64::min),
         column("p99", "µs", |run| percentile(run, 99.0)).best(f64::min),
         column("p99.9", "µs", |run| percentile(run, 99.9)).best(f64::min),
@@ -51,15 +51,19 @@ impl Report {
 
 /// Returns the table of a job.
 pub(super) fn table(report: &Report, job: &Job) -> Table {
-    let label = format!("{} – {}", job.name, job.workload.words);
-    Table::of(label, "way to wait", columns(), groups(report, job, ""))
+    of(format!("{} – {}", job.name, job.workload.words), groups(report, job, ""))
+}
+
+/// Returns the table of these rows.
+pub(super) fn of(label: String, groups: Vec<Rows<&Run>>) -> Table {
+    Table::of(label, "way to wait", columns(), groups)
 }
 
 fn groups<'a>(report: &Report, job: &'a Job, named: &str) -> Vec<Rows<&'a Run>> {
     let group = |block: &'a Block| {
         let mut title = title(report, block, &job.blocks[0]);
         title.name.insert_str(0, named);
-        (Some(title), rows(block))
+        (Some(title), rows(&block.runs))
     };
     job.blocks.iter().map(group).collect()
 }
@@ -75,9 +79,9 @@ fn title(report: &Report, block: &Block, first: &Block) -> Title {
 }
 
 /// Returns a row for each result, and one for each direction of a mixed one.
-fn rows(block: &Block) -> Vec<(Row, &Run)> {
+pub(super) fn rows(runs: &[Run]) -> Vec<(Row, &Run)> {
     let mut rows = Vec::new();
-    for run in &block.runs {
+    for run in runs {
         let notes = run.caveats.iter().map(|caveat| (mark(caveat), *caveat)).collect();
         let (sample, name) = (Some(run.style.sample(false)), run.label.clone());
         rows.push((Row { sample, name, notes, ..Row::default() }, run));

@@ -51,18 +51,23 @@ impl Workload {
 /// Formats `4k` as `4 KiB`; text that is not a size stays as it is.
 fn size_words(text: &str) -> String {
     let words = |size: &str| {
-        let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
-        let shift = match size[digits.len()..].to_ascii_lowercase().as_str() {
-            "" | "b" => 0,
-            "k" | "kb" | "kib" => 10,
-            "m" | "mb" | "mib" => 20,
-            "g" | "gb" | "gib" => 30,
-            _ => return size.to_owned(),
-        };
-        let bytes = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift));
+        let bytes = size_bytes(size);
         bytes.map_or(size.to_owned(), |bytes| figures::bytes(bytes).replace(" bytes", " B"))
     };
     text.split(',').map(|size| words(size.trim())).join(" / ")
+}
+
+/// Returns what `4k` means, or a number without a unit.
+pub(super) fn size_bytes(size: &str) -> Option<u64> {
+    let digits = size.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match size[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok().and_then(|count| count.checked_mul(1 << shift))
 }
 
 #[cfg(test)]

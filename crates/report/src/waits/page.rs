@@ -58,7 +58,13 @@ impl Page<'_> {
             legend: Legend::default(),
             plot: plane::plane(cell, &self.names, range),
         });
-        Figure { kind: Kind::Plane, wide: true, is_coarse: false, panels: panels.collect() }
+        Figure {
+            kind: Kind::Plane,
+            title: String::new(),
+            wide: true,
+            is_coarse: false,
+            panels: panels.collect(),
+        }
     }
 
     /// Returns the turns repeated since the CPUs moved, and the moved turns that count nevertheless.

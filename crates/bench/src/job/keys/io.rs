@@ -32,7 +32,7 @@ pub(super) const WHAT: &[Key] = &[
     )
     .is("50")
     .applies(&[If(&MIXED)]),
-    key("bs", BS, "Block size; k, m, g are powers of 1024; READ,WRITE for two sizes")
+    key("bs", BS, "Block size; k, m, g are powers of 1024; in a job file READ,WRITE for two sizes")
         .also(&["blocksize"])
         .is("4k")
         .listed("BYTES"),

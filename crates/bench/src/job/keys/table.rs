@@ -6,6 +6,7 @@ use meantime_report::figures::wrapped;
 use super::key::{Default, If, Key, With};
 use super::{course, cpu, io};
 use crate::job::Job;
+use crate::job::sweep::SWEPT;
 
 /// Keys of one subject.
 pub(in crate::job) struct Subject {
@@ -96,10 +97,12 @@ pub fn options() -> impl Iterator<Item = KeyOption> {
         let Key { name, value_name, help, .. } = *key;
         let value_name = value_name?;
         let is_flag = value_name == "0|1";
+        let list = if SWEPT.contains(&name) { "; a list is a sweep" } else { "" };
+        let help = format!("{help}{list}");
         let help = match key.default {
             Default::Is(value) if !is_flag => format!("{help} [default: {value}]"),
             Default::Means(words) => format!("{help} [default: {words}]"),
-            _ => help.to_owned(),
+            _ => help,
         };
         let alone = if is_flag { Some("1") } else { key.alone.filter(|alone| !alone.is_empty()) };
         Some(KeyOption { name, value_name, help, alone })
