@@ -8,9 +8,11 @@ use std::process::ExitCode;
 
 use comfy_table::{CellAlignment, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use meantime_report::results::Report;
 use rustix::termios::tcgetwinsize;
 use serde_json::Value;
 
+use crate::cli::TableArgs;
 use crate::failure::{Context as _, Failure};
 use crate::signal;
 
@@ -88,6 +90,53 @@ impl Target {
 pub(crate) struct Outputs {
     json: Option<Target>,
     html: Option<Target>,
+    tables: Tables,
+}
+
+/// The table of results as a command writes it for other programs.
+#[derive(Default)]
+pub(crate) struct Tables {
+    csv: Option<Target>,
+    markdown: Option<Target>,
+}
+
+impl Tables {
+    /// Prepares the targets of the options `--csv` and `--markdown`.
+    pub(crate) fn prepare(args: &TableArgs) -> Result<Self, Failure> {
+        let target = |path: &Option<PathBuf>, what, option| {
+            path.as_deref().map(|path| Target::prepare(path, what, option)).transpose()
+        };
+        let csv = target(&args.csv, "the CSV", "--csv")?;
+        let markdown = target(&args.markdown, "the Markdown", "--markdown")?;
+        Ok(Self { csv, markdown })
+    }
+
+    /// Returns whether one of them uses standard output.
+    pub(crate) fn take_stdout(&self) -> bool {
+        is_stdout(&self.csv) || is_stdout(&self.markdown)
+    }
+
+    /// Writes the requested ones.
+    pub(crate) fn write(&self, report: &Report) -> Result<(), Failure> {
+        self.csv.as_ref().map_or(Ok(()), |target| target.write(&report.csv()))?;
+        self.markdown.as_ref().map_or(Ok(()), |target| target.write(&report.markdown()))
+    }
+}
+
+/// Fails if two options name the same target.
+pub(crate) fn check_distinct(options: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+    for (at, (other, path)) in options.iter().enumerate() {
+        let Some(path) = path else { continue };
+        let Some((one, _)) = options[..at].iter().find(|(_, one)| one.as_ref() == Some(path))
+        else {
+            continue;
+        };
+        let place = if *path == Path::new("-") { "standard output" } else { "the same file" };
+        return Err(Failure::usage(format_args!(
+            "{one} and {other} cannot both go to {place}; give one of them another file"
+        )));
+    }
+    Ok(())
 }
 
 impl Outputs {
@@ -102,22 +151,25 @@ impl Outputs {
         page: Option<&Path>,
         [what, option]: [&'static str; 2],
     ) -> Result<Self, Failure> {
-        if let (Some(one), Some(other)) = (json, page)
-            && one == other
-        {
-            let place = if one == Path::new("-") { "standard output" } else { "the same file" };
-            return Err(Failure::usage(format_args!(
-                "--json and {option} cannot both go to {place}; give one of them another file"
-            )));
-        }
+        check_distinct(&[("--json", json), (option, page)])?;
         let json = json.map(|path| Target::prepare(path, "the JSON", "--json")).transpose()?;
         let html = page.map(|path| Target::prepare(path, what, option)).transpose()?;
-        Ok(Self { json, html })
+        Ok(Self { json, html, tables: Tables::default() })
     }
 
-    /// Returns whether the JSON or the page uses standard output.
+    /// Adds tables.
+    pub(crate) fn with(self, tables: Tables) -> Self {
+        Self { tables, ..self }
+    }
+
+    /// Writes the requested tables.
+    pub(crate) fn write_tables(&self, report: &Report) -> Result<(), Failure> {
+        self.tables.write(report)
+    }
+
+    /// Returns whether one of them uses standard output.
     pub(crate) fn take_stdout(&self) -> bool {
-        is_stdout(&self.json) || is_stdout(&self.html)
+        is_stdout(&self.json) || is_stdout(&self.html) || self.tables.take_stdout()
     }
 
     /// Prints text, to standard error if standard output is taken.

@@ -36,7 +36,8 @@ pub(crate) fn column<T>(
     let mut lines = EXPLAINED.lines().filter_map(|line| line.split_once(": "));
     let explained = lines.find(|(known, _)| *known == name.trim_end());
     let explained = explained.map_or("", |(_, explained)| explained);
-    let head = Head { text: heading.to_owned(), unit, explained };
+    let head =
+        Head { text: heading.to_owned(), unit: unit.to_owned(), explained, has_spreads: false };
     Column { head, figure, best: None, has_bars: false }
 }
 
@@ -70,7 +71,9 @@ pub(crate) struct Table {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Head {
     pub text: String,
-    pub unit: &'static str,
+    pub unit: String,
+    /// Whether figures below it have a spread.
+    pub has_spreads: bool,
     pub explained: &'static str,
 }
 
@@ -114,6 +117,8 @@ pub(crate) struct Cell {
     pub bar: Option<String>,
     pub text: String,
     pub unit: String,
+    /// The standard deviation of the turns' figures, in percent, where there are several.
+    pub spread_percent: Option<f64>,
     /// The value behind `text`, if it can be compared.
     pub value: Option<f64>,
 }
@@ -121,6 +126,36 @@ pub(crate) struct Cell {
 impl From<String> for Cell {
     fn from(text: String) -> Self {
         Self { text, ..Self::default() }
+    }
+}
+
+impl Cell {
+    /// Adds the spread of the turns.
+    pub(crate) fn spread(self, percent: Option<f64>) -> Self {
+        Self { spread_percent: percent, ..self }
+    }
+
+    /// Returns the spread as text with at most `digits` decimals. It is empty without a spread.
+    fn spread_text(&self, digits: usize) -> String {
+        self.spread_percent.map_or(String::new(), |percent| {
+            let digits = if percent < 9.95 { digits } else { 0 };
+            format!("±{percent:.digits$}")
+        })
+    }
+
+    /// Returns the figure and its spread, in `width` columns.
+    fn with_spread(&self, width: usize) -> String {
+        match width {
+            0 => self.text.clone(),
+            width => format!("{} {:<width$}", self.text, self.spread_text(0)),
+        }
+    }
+}
+
+impl Head {
+    /// Returns the unit, with that of the spreads.
+    fn units(&self) -> String {
+        format!("{} {}", self.unit, if self.has_spreads { "± %" } else { "" }).trim().to_owned()
     }
 }
 
@@ -151,8 +186,12 @@ impl Table {
         columns.retain(|column| all().any(|(_, of)| (column.figure)(of).is_some()));
         let filled = |(title, rows): Rows<T>| Group { title, rows: fill(&columns, rows) };
         let groups = groups.into_iter().map(filled).collect();
-        let heads = columns.into_iter().map(|column| column.head).collect();
-        Self { label, first, heads, groups }
+        let heads = columns.into_iter().map(|column| column.head);
+        let mut table = Self { label, first, heads: heads.collect(), groups };
+        for at in 0..table.heads.len() {
+            table.heads[at].has_spreads = table.spread_width(at) > 0;
+        }
+        table
     }
 
     /// Returns the table for a terminal that is `width` columns wide. Columns that do not fit
@@ -169,19 +208,37 @@ impl Table {
         parts.join("\n")
     }
 
+    fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.groups.iter().flat_map(|group| &group.rows)
+    }
+
+    /// Returns the width of the longest spread of a column, or 0 if it has none.
+    fn spread_width(&self, column: usize) -> usize {
+        let widths = self.rows().map(|row| row.cells[column].spread_text(0).chars().count());
+        widths.max().unwrap_or(0)
+    }
+
     /// Returns a Markdown table for each group, below its title.
     pub(crate) fn markdown(&self) -> String {
         let row = |first: &str, cells: Vec<&str>| {
             let cells = std::iter::once(first).chain(cells).map(|cell| cell.replace('|', "\\|"));
             format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
         };
-        let heads = row(self.first, self.heads.iter().map(|head| head.text.as_str()).collect());
+        let names: Vec<String> =
+            self.heads.iter().map(|head| format!("{} {}", head.text, head.units())).collect();
+        let heads = row(self.first, names.iter().map(|name| name.trim()).collect());
         let heads = heads + &row("---", vec!["--:"; self.heads.len()]);
         let group = |Group { title, rows }: &Group| {
             let title =
                 title.iter().map(|of| format!("**{}**: {}\n\n", of.name, of.asides.join(", ")));
-            let cells =
-                |of: &Row| row(&of.name, of.cells.iter().map(|cell| cell.text.as_str()).collect());
+            let cells = |of: &Row| {
+                let cells: Vec<String> = of
+                    .cells
+                    .iter()
+                    .map(|cell| cell.with_spread(usize::from(cell.spread_percent.is_some())))
+                    .collect();
+                row(&of.name, cells.iter().map(String::as_str).collect())
+            };
             title.collect::<String>() + &heads + &rows.iter().map(cells).collect::<String>() + "\n"
         };
         self.groups.iter().map(group).collect()
@@ -192,11 +249,12 @@ impl Table {
         let mut table = Text::new();
         table.load_preset(PRESET);
         let right = |text: &str| TextCell::new(text).set_alignment(CellAlignment::Right);
-        let head = |head: &Head| right(format!("{}\n{}", head.text, head.unit).trim_end());
+        let head = |head: &Head| right(format!("{}\n{}", head.text, head.units()).trim_end());
         let heads = self.heads[columns.clone()].iter().map(head);
         table.set_header(std::iter::once(TextCell::new(self.first)).chain(heads));
-        for row in self.groups.iter().flat_map(|group| &group.rows) {
-            let cells = row.cells[columns.clone()].iter().map(|cell| right(&cell.text));
+        let spreads: Vec<usize> = (0..self.heads.len()).map(|at| self.spread_width(at)).collect();
+        for row in self.rows() {
+            let cells = columns.clone().map(|at| right(&row.cells[at].with_spread(spreads[at])));
             table.add_row(std::iter::once(TextCell::new(&row.name)).chain(cells));
         }
         for (at, column) in table.column_iter_mut().enumerate() {

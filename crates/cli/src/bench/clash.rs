@@ -67,7 +67,9 @@ pub(crate) fn check(inputs: &[PathBuf], outputs: &[(String, PathBuf)]) -> Result
 }
 
 /// Returns the files that options name for outputs, with the options.
-pub(crate) fn named(options: [(&str, &Option<PathBuf>); 2]) -> Vec<(String, PathBuf)> {
+pub(crate) fn named<const N: usize>(
+    options: [(&str, &Option<PathBuf>); N],
+) -> Vec<(String, PathBuf)> {
     let files = options.iter().filter_map(|(option, path)| Some((*option, path.as_ref()?)));
     let files = files.filter(|(_, path)| *path != Path::new("-"));
     files.map(|(option, path)| (option.to_owned(), path.clone())).collect()
@@ -81,7 +83,12 @@ pub(crate) fn check_run(
 ) -> Result<(), Failure> {
     let devices = wanted.iter().flat_map(|wanted| files_of(&wanted.device));
     let inputs: Vec<PathBuf> = args.job_file.iter().cloned().chain(devices).collect();
-    let mut outputs = named([("--json", &args.json), ("--html", &args.html)]);
+    let mut outputs = named([
+        ("--json", &args.json),
+        ("--html", &args.html),
+        ("--csv", &args.tables.csv),
+        ("--markdown", &args.tables.markdown),
+    ]);
     outputs.extend(log_files::paths(groups).into_iter().map(|path| ("a log".to_owned(), path)));
     check(&inputs, &outputs)
 }

@@ -23,7 +23,7 @@ use crate::cli::BenchArgs;
 use crate::competitor::CompetitorGroup;
 use crate::failure::{Context as _, FAILED, Failure, warn};
 use crate::machine::{Machine, PROGRAM, command_line};
-use crate::output::{self, Outputs};
+use crate::output::{self, Outputs, Tables};
 use crate::{metrics, signal};
 
 use changed::Control;
@@ -49,7 +49,14 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     let (jobs, warnings) = plan::jobs(args)?;
     let wanted = jobs.iter().map(|job| plan::wanted(job, args)).collect::<Result<Vec<_>, _>>()?;
+    output::check_distinct(&[
+        ("--json", args.json.as_deref()),
+        ("--html", args.html.as_deref()),
+        ("--csv", args.tables.csv.as_deref()),
+        ("--markdown", args.tables.markdown.as_deref()),
+    ])?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
+    let outputs = outputs.with(Tables::prepare(&args.tables)?);
     // From here on there are threads and devices to shut down properly.
     signal::catch();
     let _metrics = metrics::serve(args.metrics.as_deref())?;
@@ -82,6 +89,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         outputs.show(&summary(&measured, &page, &machine, devices.page_kind()))?;
         outputs.show(&control.text())?;
         outputs.write(|| report, || page.page(PROGRAM))?;
+        outputs.write_tables(&page)?;
         std::mem::take(&mut measured.logs).write()?;
     }
     failed?;
@@ -145,7 +153,8 @@ fn summary(
     let mut caption =
         "Latencies from submission to having seen the completion; CPU is user + system time of the \
          waiting threads \
-         over wall time; \"vs first\" is the change of the mean against the device's first row"
+         over wall time; ± is the standard deviation of the turns' figures, in percent of their \
+         mean; \"vs\" is the change of the mean against the device's first row"
             .to_owned();
     if measured.results.iter().any(|result| result.floor_ratio.is_some()) {
         caption += "; floor ratio is the median, over all turns, of a turn's median latency to the \

@@ -38,6 +38,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", long_help = help!("bench", "--html"))]
     pub html: Option<PathBuf>,
 
+    /// The table for other programs.
+    #[command(flatten)]
+    pub tables: TableArgs,
+
     /// How often each device and policy has its turn within a job
     #[arg(long, value_name = "N", long_help = help!("bench", "--rounds"))]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -45,7 +49,7 @@ pub(crate) struct BenchArgs {
 
     /// Compare with another build of this command, by runs of both in turns
     #[arg(long, value_name = "PROGRAM", long_help = help!("bench", "--against"))]
-    #[arg(conflicts_with_all = ["html", "metrics"], value_hint = ValueHint::ExecutablePath)]
+    #[arg(conflicts_with_all = ["html", "metrics", "csv", "markdown"], value_hint = ValueHint::ExecutablePath)]
     pub against: Option<PathBuf>,
 
     /// With --against: end with status 3 if a figure has changed by more than this: 'p99>+5%'
@@ -79,6 +83,18 @@ fn interval(text: &str) -> Result<Duration, String> {
     let with_unit = if text.ends_with('s') { text.to_owned() } else { format!("{text}s") };
     let ns = meantime_hw::clock::parse_time_ns(&with_unit).filter(|ns| *ns > 0);
     ns.map(Duration::from_nanos).ok_or_else(|| "a time such as 30s or 500ms".to_owned())
+}
+
+/// Options of the commands that show results as a table.
+#[derive(Debug, Args)]
+pub(crate) struct TableArgs {
+    /// Write the table as CSV, with unrounded figures, to FILE, or to standard output (-)
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+
+    /// Write the table as Markdown to FILE, or to standard output (-)
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 }
 
 /// Help of the argument JOB.fio.

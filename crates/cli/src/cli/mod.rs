@@ -25,7 +25,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 pub(crate) use anatomy::{AnatomyArgs, CompetitorArgs};
-pub(crate) use bench::BenchArgs;
+pub(crate) use bench::{BenchArgs, TableArgs};
 pub(crate) use compare::CompareArgs;
 pub(crate) use copy::CopyArgs;
 pub(crate) use fs::{CatArgs, CheckArgs, FsArgs, FsCommand, GetArgs, LsArgs, MountArgs, PlaceArgs};
@@ -144,6 +144,9 @@ pub(crate) struct ReportArgs {
     #[arg(long, value_name = "FILE", default_value = "meantime-report.html")]
     #[arg(long_help = help!("report", "--html"))]
     pub html: PathBuf,
+    /// The table for other programs.
+    #[command(flatten)]
+    pub tables: TableArgs,
     /// Print the table only, write no page
     #[arg(long, conflicts_with = "html")]
     pub text: bool,

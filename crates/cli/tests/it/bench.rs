@@ -22,7 +22,7 @@ fn a_job_file_gives_text_table_and_json() {
         "small: (groupid=0",
         "large: (groupid=1",
         "clat percentiles",
-        "vs first",
+        "vs interrupt",
         "hybrid=2us",
         "CPUs",
     ] {
@@ -95,7 +95,7 @@ fn several_devices_and_json_on_stdout() {
         ]
     );
     assert_eq!(report["jobs"][0]["jobname"], "x");
-    assert!(ran.stderr.contains("vs first"), "the table goes to stderr then: {}", ran.stderr);
+    assert!(ran.stderr.contains("vs poll"), "the table goes to stderr then: {}", ran.stderr);
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn ctrl_c_ends_with_what_was_measured() {
         let args = ["bench", "--device", "mem:4M?inline=1", "--json", "out.json", "--time-based"];
         let args = [&args, keys, &["--runtime"]].concat();
         interrupted(dir.path(), &[&args[..], &["600"]].concat(), |ran| {
-            ran.stdout.contains("interrupt") && ran.stdout.contains("vs first")
+            ran.stdout.contains("interrupt") && ran.stdout.contains("vs interrupt")
         });
         let report = json(&dir.path().join("out.json"));
         assert_eq!(report["meantime"]["interrupted"], true);

@@ -5,6 +5,7 @@
 
 mod build;
 mod differences;
+mod export;
 mod headline;
 mod latency;
 mod maps;

@@ -126,6 +126,11 @@ impl Job {
         self.runs().any(|run| run.competitor_percent.is_some())
     }
 
+    /// Returns whether figures have a spread of turns.
+    pub(crate) fn has_turns(&self) -> bool {
+        self.runs().any(|run| run.spread.mean.is_some())
+    }
+
     /// Returns whether latency over time is known.
     pub(crate) fn has_series(&self) -> bool {
         self.runs().any(|run| !run.series.is_empty())

@@ -1,31 +1,41 @@
 //! The tables: a row for each result, grouped by device.
 
+use itertools::Itertools as _;
+
 use super::model::{Block, Job, Report, Run, device_name};
 use super::read::CAVEAT_CLAT;
 use crate::figures::change;
 use crate::table::{self, Cell, Column, Row, Rows, Table, Title, decimals, iops, us};
 
+/// The unit of the change against the first row of a device, where first rows differ.
+const VS_FIRST: &str = "vs first";
+
 /// Returns all columns of the tables.
 fn columns<'a>() -> Vec<Column<&'a Run>> {
     let column = table::column::<&'a Run>;
     vec![
-        column("mean", "µs", |run| run.mean_ns().map(us)).best(f64::min).bars(),
-        column("turns", "± %", |run| run.spread.mean.map(decimals::<1>)),
-        column("p50", "µs", |run| percentile(run, 50.0)).best(f64::min),
-        column("p99", "µs", |run| percentile(run, 99.0)).best(f64::min),
+        column("mean", "µs", |run| Some(us(run.mean_ns()?).spread(run.spread.mean)))
+            .best(f64::min)
+            .bars(),
+        column("p50", "µs", |run| Some(percentile(run, 50.0)?.spread(run.spread.p50)))
+            .best(f64::min),
+        column("p99", "µs", |run| Some(percentile(run, 99.0)?.spread(run.spread.p99)))
+            .best(f64::min),
         column("p99.9", "µs", |run| percentile(run, 99.9)).best(f64::min),
         column("1 in 6,000", "µs", |run| run.slowest_ns.map(us)).best(f64::min),
         column("p99.99", "µs", |run| percentile(run, 99.99)).best(f64::min),
         column("max", "µs", |run| run.mean_ns().map(|_| us(run.latency.max_ns))).best(f64::min),
-        column("IOPS", "", |run| Some(iops(run.iops))).best(f64::max),
-        column("CPU", "%", |run| run.cpu_percent.map(decimals::<1>)).best(f64::min).bars(),
+        column("IOPS", "", |run| Some(iops(run.iops).spread(run.spread.iops))).best(f64::max),
+        column("CPU", "%", |run| Some(decimals::<1>(run.cpu_percent?).spread(run.spread.cpu)))
+            .best(f64::min)
+            .bars(),
         column("IOPS /", "CPU-%", |run| run.iops_per_cpu_percent().map(iops)).best(f64::max),
         column("energy", "µJ/I/O", |run| run.energy_uj_per_io.map(decimals::<2>)).best(f64::min),
         column("rival", "% kept", |run| run.competitor_percent.map(decimals::<0>)).best(f64::max),
         column("floor", "ns", |run| run.floor_ns.map(decimals::<0>)),
         column("floor ratio", "×", |run| run.floor_ratio.map(decimals::<2>)).best(f64::min),
         column("errors", "", |run| (run.errors > 0).then(|| run.errors.to_string().into())),
-        column("mean", "vs first", |run| against(run, run.first_ns)),
+        column("mean", VS_FIRST, |run| against(run, run.first_ns)),
         column("mean", "vs file", |run| against(run, run.before_ns)),
     ]
 }
@@ -41,12 +51,17 @@ fn against(run: &Run, other_ns: Option<f64>) -> Option<Cell> {
 impl Report {
     /// Returns the table that `bench` prints.
     pub fn table(&self, width: usize) -> String {
-        let groups = self.jobs.iter().flat_map(|job| {
-            let named = format!("{}, {}: ", job.name, job.workload.words);
-            groups(self, job, &named)
-        });
-        Table::of(String::new(), "way to wait", columns(), groups.collect()).text(width)
+        all(self).text(width)
     }
+}
+
+/// Returns the table of all jobs.
+pub(super) fn all(report: &Report) -> Table {
+    let groups = report.jobs.iter().flat_map(|job| {
+        let named = format!("{}, {}: ", job.name, job.workload.words);
+        groups(report, job, &named)
+    });
+    of(String::new(), groups.collect())
 }
 
 /// Returns the table of a job.
@@ -56,7 +71,17 @@ pub(super) fn table(report: &Report, job: &Job) -> Table {
 
 /// Returns the table of these rows.
 pub(super) fn of(label: String, groups: Vec<Rows<&Run>>) -> Table {
-    Table::of(label, "way to wait", columns(), groups)
+    let first = |(_, rows): &Rows<&Run>| rows.first().map(|(row, _)| row.name.clone());
+    let mut names = groups.iter().filter_map(first).unique();
+    let (name, other) = (names.next(), names.next());
+    let mut table = Table::of(label, "way to wait", columns(), groups);
+    // With the same first row everywhere, the heading says which it is.
+    if let (Some(name), None) = (name, other)
+        && let Some(head) = table.heads.iter_mut().find(|head| head.unit == VS_FIRST)
+    {
+        head.unit = format!("vs {name}");
+    }
+    table
 }
 
 fn groups<'a>(report: &Report, job: &'a Job, named: &str) -> Vec<Rows<&'a Run>> {

@@ -90,7 +90,7 @@ fn a_run_has_tables_plots_and_findings() {
         "CPU-%",
         "99.9",
         "1 in 100",
-        "vs first",
+        "vs interrupt",
         "Content-Security-Policy",
     ] {
         assert!(page.contains(words), "{words}");
@@ -294,7 +294,7 @@ fn jobs_of_one_file_that_only_seem_alike_stay_apart() {
 }
 
 #[test]
-fn the_spread_of_turns_stands_beside_the_mean() {
+fn the_spread_of_turns_stands_beside_each_figure() {
     let turn = |mean_ns, ios| {
         let mut latency = LatencyStats::default();
         (0..ios).for_each(|_| latency.record(mean_ns));
@@ -311,9 +311,11 @@ fn the_spread_of_turns_stands_beside_the_mean() {
         json!({"mean_ns": 7900.0, "p50_ns": 7900, "p99_ns": 7900, "iops": 1e4, "cpu": 50.0});
     assert_eq!(turns[0], first);
     assert_eq!((turns.as_array().unwrap().len(), turns[1]["iops"].as_f64()), (3, Some(0.0)));
-    assert!(text.contains("turns") && text.contains(" 1.8 "), "{text}");
+    // Mean, median and p99 differ from turn to turn; I/Os per second and CPU do not.
+    let found = ["µs ± %", " ±2", " ±0"].map(|words| text.matches(words).count());
+    assert_eq!(found, [3, 3, 2], "{text}");
     let (_, text) = of(vec![turn(7_900, 10)]);
-    assert!(!text.contains("turns"), "{text}");
+    assert!(!text.contains('±'), "{text}");
 }
 
 #[test]
@@ -440,4 +442,41 @@ fn damage_is_told_with_its_place() {
         },
         &["\"fio version\""],
     );
+}
+
+#[test]
+fn csv_has_the_figures_of_the_json() {
+    let evil = "a, \"b\"";
+    let mut swept = result(evil, "mem:1M", "poll", 8_000, 100);
+    swept.sweep = vec![("bs".to_owned(), "4k".to_owned())];
+    let json = json_of(&[swept, result("plain", "mem:1M", "interrupt", 9_000, 10)]);
+    let report = report_of(&[("dir/r.json", json.clone())]);
+    let csv = report.csv();
+    let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 3, "{csv}");
+    let names: Vec<&str> = lines[0].split(',').collect();
+    assert_eq!(names[..7], ["file", "job", "device", "completion", "bs", "ios", "mean_ns"]);
+    assert!(lines[1].starts_with("r,\"a, \"\"b\"\"\",mem:1M,poll,4k,100,"), "{csv}");
+    let plain: Vec<&str> = lines[2].split(',').collect();
+    assert_eq!(plain.len(), names.len());
+    let figure = |name: &str| plain[names.iter().position(|of| *of == name).unwrap()];
+    let read = &json["jobs"][1]["read"];
+    for (name, value) in
+        [("ios", &read["total_ios"]), ("mean_ns", &read["lat_ns"]["mean"]), ("iops", &read["iops"])]
+    {
+        assert_eq!(figure(name).parse::<f64>().unwrap(), value.as_f64().unwrap(), "{name}");
+    }
+    // Ten I/Os have no 99th percentile, and no sweep.
+    assert_eq!((figure("p99_ns"), figure("bs")), ("", ""));
+}
+
+#[test]
+fn markdown_has_a_table_for_each_job() {
+    let json = json_of(&[
+        result("a|b", "mem:1M", "poll", 8_000, 100),
+        result("a|b", "mem:1M", "interrupt", 9_000, 100),
+    ]);
+    let text = report_of(&[("r.json", json)]).markdown();
+    assert!(text.contains("| way to wait | mean µs | p50 µs |"), "{text}");
+    assert!(text.contains("| mean vs poll |") && text.contains("\n| interrupt | "), "{text}");
 }

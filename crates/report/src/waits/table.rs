@@ -159,7 +159,7 @@ pub fn legend(cells: &[CellResult]) -> String {
     let heads = cells.iter().flat_map(|cell| of_cell(cell, &[]).heads);
     let heads = heads.unique_by(|head| head.explained);
     let headings =
-        heads.map(|Head { text, unit, explained }| format!("{text} {unit}: {explained}. "));
+        heads.map(|Head { text, unit, explained, .. }| format!("{text} {unit}: {explained}. "));
     let is_ours = |heading: &String| {
         ["overslept", "informed", "oracle", "rival"].iter().any(|of| heading.contains(of))
     };
