@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         return code;
     }
     let command = match cli::parse() {
+        Ok(Command::Bench(args)) => Command::Bench(Box::new(args.with_fios())),
         Ok(command) => command,
         Err(code) => return code,
     };

@@ -1,6 +1,7 @@
 //! The output of results: stdout, which may be a closed pipe, and files, which appear whole or not
 //! at all.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -91,6 +92,8 @@ pub(crate) struct Outputs {
     json: Option<Target>,
     html: Option<Target>,
     tables: Tables,
+    /// Where the text goes instead of standard output, and what has been printed so far.
+    text: Option<(Target, RefCell<String>)>,
 }
 
 /// The table of results as a command writes it for other programs.
@@ -154,12 +157,20 @@ impl Outputs {
         check_distinct(&[("--json", json), (option, page)])?;
         let json = json.map(|path| Target::prepare(path, "the JSON", "--json")).transpose()?;
         let html = page.map(|path| Target::prepare(path, what, option)).transpose()?;
-        Ok(Self { json, html, tables: Tables::default() })
+        Ok(Self { json, html, tables: Tables::default(), text: None })
     }
 
     /// Adds tables.
     pub(crate) fn with(self, tables: Tables) -> Self {
         Self { tables, ..self }
+    }
+
+    /// Has the text go to a file, if there is one.
+    pub(crate) fn with_text(self, path: Option<&Path>) -> Result<Self, Failure> {
+        let target = path.filter(|path| *path != Path::new("-"));
+        let target = target.map(|path| Target::prepare(path, "the results", "--output"));
+        let text = target.transpose()?.map(|target| (target, RefCell::default()));
+        Ok(Self { text, ..self })
     }
 
     /// Writes the requested tables.
@@ -174,6 +185,10 @@ impl Outputs {
 
     /// Prints text, to standard error if standard output is taken.
     pub(crate) fn show(&self, text: &str) -> Result<(), Failure> {
+        if let Some((_, all)) = &self.text {
+            all.borrow_mut().push_str(text);
+            return Ok(());
+        }
         if self.take_stdout() {
             eprint!("{text}");
             return Ok(());
@@ -189,6 +204,9 @@ impl Outputs {
     ) -> Result<(), Failure> {
         if let Some(target) = &self.json {
             target.write(&json_text(&json()))?;
+        }
+        if let Some((target, text)) = &self.text {
+            target.write(&text.borrow())?;
         }
         self.html.as_ref().map_or(Ok(()), |target| target.write(&page()))
     }

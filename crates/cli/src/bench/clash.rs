@@ -88,6 +88,7 @@ pub(crate) fn check_run(
         ("--html", &args.html),
         ("--csv", &args.tables.csv),
         ("--markdown", &args.tables.markdown),
+        ("--output", &args.output),
     ]);
     outputs.extend(log_files::paths(groups).into_iter().map(|path| ("a log".to_owned(), path)));
     check(&inputs, &outputs)

@@ -54,9 +54,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
         ("--html", args.html.as_deref()),
         ("--csv", args.tables.csv.as_deref()),
         ("--markdown", args.tables.markdown.as_deref()),
+        ("--output", args.output.as_deref()),
     ])?;
     let outputs = Outputs::prepare(args.json.as_deref(), args.html.as_deref())?;
-    let outputs = outputs.with(Tables::prepare(&args.tables)?);
+    let outputs = outputs.with(Tables::prepare(&args.tables)?).with_text(args.output.as_deref())?;
     // From here on there are threads and devices to shut down properly.
     signal::catch();
     let _metrics = metrics::serve(args.metrics.as_deref())?;

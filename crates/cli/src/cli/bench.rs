@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
 use meantime_report::compare::Condition;
 
 use super::help::help;
@@ -42,6 +42,14 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub tables: TableArgs,
 
+    /// As fio has it: where the results go instead of standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub output: Option<PathBuf>,
+
+    /// As fio has it: the form of these results
+    #[arg(long, value_name = "FORMAT", default_value = "normal")]
+    pub output_format: OutputFormat,
+
     /// How often each device and policy has its turn within a job
     #[arg(long, value_name = "N", long_help = help!("bench", "--rounds"))]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -76,6 +84,28 @@ pub(crate) struct BenchArgs {
     /// The job's keys as options.
     #[command(flatten)]
     pub job: JobArgs,
+}
+
+/// The form of results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// Text and a table
+    Normal,
+    /// JSON
+    Json,
+    /// JSON, which has the histograms in any case
+    #[value(name = "json+")]
+    JsonPlus,
+}
+
+impl BenchArgs {
+    /// Returns the options with those of fio as ours: its JSON is that of `--json`.
+    pub(crate) fn with_fios(mut self) -> Self {
+        if self.output_format != OutputFormat::Normal && self.json.is_none() {
+            self.json = Some(self.output.take().unwrap_or_else(|| PathBuf::from("-")));
+        }
+        self
+    }
 }
 
 /// A time with its unit, or in seconds as fio has it.

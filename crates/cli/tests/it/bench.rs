@@ -433,3 +433,21 @@ fn progress_is_in_lines_where_there_is_no_terminal() {
     assert_eq!(lines(&["--status-interval", "1ms", "-q"]), 0);
     assert_eq!(lines(&["--status-interval", "30"]), 0);
 }
+
+#[test]
+fn results_go_where_fios_options_say() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "--rw", "randread", "--device", "mem:4M?inline=1", "--completion", "poll"];
+    let bench = |more: &[&str]| succeed(dir.path(), &[&args[..], &SHORT, more].concat());
+    let ran = bench(&["--output", "text", "--output-format=normal"]);
+    assert_eq!(ran.stdout, "");
+    let text = std::fs::read_to_string(dir.path().join("text")).unwrap();
+    assert!(text.contains("clat percentiles") && text.contains("1 in 6,000"), "{text}");
+    let ran = bench(&["--output-format", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["jobs"].as_array().unwrap().len(), 1);
+    bench(&["--output-format=json+", "--output=out.json"]);
+    assert!(!json(&dir.path().join("out.json"))["jobs"][0]["read"]["lat_ns"]["bins"].is_null());
+    let refused = run(dir.path(), &[&args[..], &["--output-format=terse"]].concat());
+    assert!(refused.code == Some(2) && refused.stderr.contains("json"), "{refused:?}");
+}

@@ -50,7 +50,7 @@ fn partitioned(dir: &Path, script: &str) -> bool {
 }
 
 /// A table by sfdisk's script, the number of the partition with ext4, where that is in MiB, and a
-/// block of 512 bytes that is spoilt, counted from the end if negative.
+/// block of 512 bytes that is damaged, counted from the end if negative.
 const TABLES: [(&str, u32, (usize, usize), Option<isize>); 4] = [
     ("label: gpt\nstart=2048, size=2048\nstart=18432, size=40960\n", 2, SECOND, Some(1)),
     ("label: gpt\nstart=2048, size=2048\nstart=18432, size=40960\n", 2, SECOND, Some(-1)),
@@ -72,7 +72,7 @@ fn a_file_system_in_every_kind_of_table_is_mounted_and_written() {
     let mounts = is_root && std::fs::File::open("/dev/fuse").is_ok();
     std::fs::write(dir.join("in"), vec![7; 3 * MIB]).unwrap();
     std::fs::create_dir(dir.join("at")).unwrap();
-    for (script, number, (first, size), spoilt) in TABLES {
+    for (script, number, (first, size), damaged) in TABLES {
         if !tools() {
             return;
         }
@@ -86,7 +86,7 @@ fn a_file_system_in_every_kind_of_table_is_mounted_and_written() {
             return;
         }
         let mut before = std::fs::read(&path).unwrap();
-        if let Some(block) = spoilt {
+        if let Some(block) = damaged {
             let at = block.rem_euclid(before.len() as isize / 512) as usize * 512;
             before[at..at + 512].fill(0x11);
             std::fs::write(&path, &before).unwrap();
