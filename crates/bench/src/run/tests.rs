@@ -1,5 +1,7 @@
 //! The I/O loop and the verification, on a software SSD with injected faults.
 
+mod order;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use itertools::iproduct;

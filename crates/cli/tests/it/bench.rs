@@ -64,6 +64,50 @@ fn a_job_file_gives_text_table_and_json() {
 }
 
 #[test]
+fn a_sweep_is_a_job_for_each_combination() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "--device", "mem:4M?inline=1", "--rw", "randread", "--bs", "512,4k"];
+    let more = ["--iodepth", "1,4", "--completion", "poll", "--runtime", "20ms", "--rounds", "2"];
+    let outputs = ["--json", "o.json", "--html", "o.html", "--csv", "-", "--markdown", "o.md"];
+    let ran = succeed(dir.path(), &[&args[..], &more, &outputs].concat());
+    let report = json(&dir.path().join("o.json"));
+    let jobs = report["jobs"].as_array().unwrap();
+    let names: Vec<&str> = jobs.iter().map(|job| job["jobname"].as_str().unwrap()).collect();
+    let want = ["bs=512 iodepth=1", "bs=512 iodepth=4", "bs=4k iodepth=1", "bs=4k iodepth=4"];
+    assert_eq!(names, want.map(|values| format!("randread {values}")));
+    assert_eq!(jobs[1]["sweep"], serde_json::json!({"bs": "512", "iodepth": "4"}));
+    assert_eq!(jobs[1]["job options"]["iodepth"], "4");
+    // The CSV has standard output for itself, with the figures of the JSON.
+    let csv: Vec<&str> = ran.stdout.lines().collect();
+    assert_eq!(csv.len(), 1 + 4, "{}", ran.stdout);
+    for (line, job) in csv[1..].iter().zip(jobs) {
+        let mean = job["read"]["lat_ns"]["mean"].as_f64().unwrap().to_string();
+        assert!(line.split(',').any(|field| field == mean), "{mean}: {line}");
+    }
+    assert!(ran.stderr.contains("way to wait"));
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    assert!(read("o.html").contains("heat h8") && read("o.md").contains("| poll | "));
+    // In a file a comma has fio's meaning.
+    std::fs::write(dir.path().join("j.fio"), "[j]\nrw=randrw\nbs=512,4k\n").unwrap();
+    let args = ["bench", "j.fio", "--device", "mem:4M?inline=1", "--completion", "poll"];
+    succeed(dir.path(), &[&args[..], &["--number-ios", "50", "--json", "o.json"]].concat());
+    let report = json(&dir.path().join("o.json"));
+    assert_eq!(report["jobs"].as_array().unwrap().len(), 1);
+    let bytes = |of: &str| report["jobs"][0][of]["io_bytes"].as_u64().unwrap();
+    let ios = |of: &str| report["jobs"][0][of]["total_ios"].as_u64().unwrap();
+    assert_eq!((bytes("read"), bytes("write")), (512 * ios("read"), 4096 * ios("write")));
+    // A report writes the same again.
+    let args = ["report", "o.json", "--text", "--csv", "r.csv", "--markdown", "r.md"];
+    succeed(dir.path(), &args);
+    assert!(
+        read("r.csv").starts_with("file,job,device,completion,ios,")
+            && read("r.md").contains("| poll |")
+    );
+    let ran = run(dir.path(), &["report", "o.json", "--csv", "o.json"]);
+    assert_eq!(ran.code, Some(2), "{ran:#?}");
+}
+
+#[test]
 fn several_devices_and_json_on_stdout() {
     let dir = tempfile::tempdir().unwrap();
     let args = [
