@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import stat
+import subprocess
 import threading
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_everything_is_read_as_it_is(tree: Path, original: Path):
         walked = sum(len(files) for _, _, files in fs.walk("/"))
     # What walk counts as a directory: the link to one.
     assert seen > 300 and walked == seen
+
+
+def test_what_leads_nowhere_is_not_there(tmp_path: Path):
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "loop").symlink_to("loop")
+    image = tmp_path / "i.img"
+    subprocess.run(["mkfs.ext4", "-q", "-d", tmp_path / "d", image, "16M"], check=True)
+    with ext4.mount(f"file:{image}") as fs:
+        for path in ("/loop", "/" + "n" * 300, "/not", "/loop/x"):
+            assert not (fs.exists(path) or fs.isdir(path) or fs.isfile(path)), path
+        walked = {top: files for top, _, files in fs.walk("/")}
+        assert walked["/"] == ["loop"]
 
 
 def test_walks(original: Path):

@@ -1,6 +1,5 @@
 //! Devices that cannot be waited for with a policy. Such a cell of the comparison is left out, and
-//! the report says why. It is an error if no cell of the device remains, or if the policy was
-//! requested and no device of the job supports it.
+//! the report says why. It is an error if no cell of the device remains.
 
 use itertools::Itertools as _;
 use meantime_completion::Policy;
@@ -37,13 +36,8 @@ pub fn leave_out(group: &mut Group, devices: &Devices) -> Result<Vec<LeftOut>, R
     }
     group.left_out = left_out.iter().map(|(cell, _)| *cell).collect();
     let cells = group.cells();
-    let explicit = group.plans.iter().any(|plan| plan.job.completion.is_some());
-    let needed = |cell: &Cell| {
-        let device = cells.iter().any(|left| left.device == cell.device);
-        let policy = !explicit || cells.iter().any(|left| left.policy == cell.policy);
-        device && policy
-    };
-    match left_out.iter().find(|(cell, _)| !needed(cell)) {
+    let has_another = |cell: &Cell| cells.iter().any(|left| left.device == cell.device);
+    match left_out.iter().find(|(cell, _)| !has_another(cell)) {
         Some((_, missing)) => Err(RunError::of_job(&missing.job, &missing.why)),
         // Each only once, even if several settings were to be measured.
         None => Ok(left_out.into_iter().map(|(_, one)| one).unique().collect()),

@@ -80,7 +80,9 @@ impl KernelFile {
         // A new file has to be filled.
         let reads_only = access == Access::Read && !is_new;
         let (file, mut read_only) = open_file(path, options.direct, is_device, reads_only)
-            .map_err(|error| failed(why_not(&error, options.direct, is_new), error))?;
+            .map_err(|error| {
+                failed(why_not(&error, options.direct, is_new && !path.starts_with("/dev")), error)
+            })?;
         let no_size = |error| failed("cannot ask for its size", error);
         let meta = file.metadata().map_err(no_size)?;
         if let (Some(bytes), false, false) = (options.create_bytes, is_new, is_device)
@@ -213,6 +215,7 @@ pub(super) fn why_not(error: &io::Error, direct: bool, is_new: bool) -> &'static
              or use another file"
         }
         Some(libc::ENOENT) if is_new => "there is no such file; create=SIZE makes it",
+        Some(libc::ENOENT) => "there is no such device; `meantime devices` lists those of NVMe",
         Some(libc::EACCES | libc::EPERM) => {
             "this process may not read it; become root, or a member of its group"
         }

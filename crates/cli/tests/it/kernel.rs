@@ -337,3 +337,16 @@ fn a_pace_is_kept_over_turns() {
         assert!((1..=most).contains(&ios) && most < 300, "{pace:?}: {ios} of {most}");
     }
 }
+
+#[test]
+fn of_one_device_what_is_there_is_measured() {
+    let dir = directory();
+    let device = "kernel:k.img?create=1M&engine=preadv2";
+    let args = ["bench", "--device", device, "--completion", "interrupt,poll", "--rw", "randread"];
+    let ran = succeed(dir.path(), &[&args[..], &["--json", "out.json"], &SHORT].concat());
+    let report = json(&dir.path().join("out.json"));
+    assert_eq!(report["jobs"].as_array().unwrap().len(), 1);
+    let left_out = &report["meantime"]["left_out"][0];
+    assert_eq!((&left_out["completion"], &left_out["device"]), (&"poll".into(), &device.into()));
+    assert!(ran.stdout.contains("Not measured: ") && ran.stdout.contains("5.19"), "{}", ran.stdout);
+}

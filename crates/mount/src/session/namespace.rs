@@ -89,7 +89,8 @@ fn make_place(dir: &Path) -> Result<(), SessionError> {
     let siblings = parent.and_then(directories);
     let (Some(parent), Some(siblings)) = (parent, siblings) else {
         return Err(failed(
-            "there is no such directory; make it first (mkdir), or name another one with --at",
+            "there is no such directory, and none is made beside files; make it first (mkdir), or \
+             name another one with --at",
         ));
     };
     make_over(parent, &siblings, dir)

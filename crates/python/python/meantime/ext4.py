@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import io
 import os
 import posixpath
@@ -32,6 +33,9 @@ __all__ = ["DirEntry", "File", "FileSystem", "Usage", "mount"]
 Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 _mounts: weakref.WeakSet[FileSystem] = weakref.WeakSet()
+
+# What `os.path` takes for a path to nothing.
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 def mount(
@@ -411,8 +415,10 @@ class FileSystem:
         return f"<meantime.ext4.FileSystem on {self.uri!r}{', closed' if self.closed else ''}>"
 
     def _mode_of(self, path: Path) -> int:
-        """Type and permissions; 0 if there is no such file."""
+        """Type and permissions; 0 if there is no such file, as `os.path` has it."""
         try:
             return self.stat(path).st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            return 0
+        except OSError as error:
+            if error.errno in _NOT_THERE:
+                return 0
+            raise
