@@ -342,7 +342,7 @@ fn a_pace_is_kept_over_turns() {
 fn of_one_device_what_is_there_is_measured() {
     let dir = directory();
     let device = "kernel:k.img?create=1M&engine=preadv2";
-    let args = ["bench", "--device", device, "--completion", "interrupt,poll", "--rw", "randread"];
+    let args = ["bench", "--device", device, "--completion", "interrupt,poll"];
     let ran = succeed(dir.path(), &[&args[..], &["--json", "out.json"], &SHORT].concat());
     let report = json(&dir.path().join("out.json"));
     assert_eq!(report["jobs"].as_array().unwrap().len(), 1);
