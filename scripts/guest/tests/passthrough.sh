@@ -94,9 +94,10 @@ mkswap "$dev" >/dev/null && swapon "$dev"
 refused "swap space" "swapoff" one "kernel:$ng" interrupt --rw write
 check "swap space may be read" one "kernel:$ng" interrupt --rw read
 swapoff "$dev"
-check "free again" one "kernel:$ng" interrupt --rw write
+refused "what is not in use is kept, too" "a swap area" one "kernel:$ng" interrupt --rw write
+check "free again" one "kernel:$ng?overwrite=1" interrupt --rw write
 # While we have it, nobody else takes it.
-meantime bench --device "kernel:$ng" --completion interrupt --no-control --rw randwrite --bs 4k --time-based --runtime 4 >/dev/null 2>&1 &
+meantime bench --device "kernel:$ng?overwrite=1" --completion interrupt --no-control --rw randwrite --bs 4k --time-based --runtime 4 >/dev/null 2>&1 &
 usleep 2000000
 refused "not taken meanwhile" "busy" swapon "$dev"
 wait

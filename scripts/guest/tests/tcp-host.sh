@@ -74,6 +74,8 @@ mkdir /tmp/mnt
 check "Linux mounts it" mount -t ext4 -o ro /dev/nullb0 /tmp/mnt
 check "the file by Linux" [ "$(sha256sum </tmp/mnt/file)" = "$sum" ]
 umount /tmp/mnt
+# From here on it may be lost.
+uri="$uri&overwrite=1"
 
 # one URI ARGUMENTS…: a short run of reads.
 one() {

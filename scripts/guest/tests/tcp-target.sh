@@ -98,7 +98,7 @@ check "nothing is damaged" meantime fs check "kernel:$dev"
 
 # The target ends, or is killed, in mid-run, and is started again: Linux's host goes on.
 for signal in TERM KILL; do
-    verifying run "kernel:$dev" interrupt --rw randrw --bs 4k --size 16m --iodepth 8 --runtime "$(for_seconds 10)" --time-based
+    verifying run "kernel:$dev?overwrite=1" interrupt --rw randrw --bs 4k --size 16m --iodepth 8 --runtime "$(for_seconds 10)" --time-based
     sleep 2
     kill -$signal $ssd
     wait $ssd
