@@ -34,7 +34,7 @@ def target(command: str, image: Path):
 
 
 def test_over_tcp(target: str, tree: Path, image: Path):
-    with meantime.open(target) as device:
+    with meantime.open(f"{target}?overwrite=1") as device:
         at = device.size - (1 << 20)
         data = os.urandom(700_000 // 512 * 512)
         device.write(data, at)
