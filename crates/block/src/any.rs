@@ -17,8 +17,8 @@ use meantime_completion::waiter::Rest;
 use meantime_completion::{OffQueue, Policy};
 use meantime_hw::{DmaBuf, DmaHeap, EventFd, HwError};
 
-/// A block device; a clone is the same device. Matching it once, outside of the loop, makes its kinds free; otherwise each use
-/// costs a predictable branch.
+/// A block device; a clone is the same device. Matching it once, outside of the loop, makes its
+/// kinds free; otherwise each use costs a predictable branch.
 #[derive(Clone)]
 pub enum Device {
     /// Driven by Meantime's own driver.

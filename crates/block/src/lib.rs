@@ -147,7 +147,9 @@ pub use meantime_disk_format::{Partition, Selector, Signature, Table};
 pub use meantime_fabrics::{Host, Subsystem};
 pub use meantime_nvme_spec::fabrics::SubsystemType;
 pub use nvme_device::NvmeDevice;
-pub use open::{discover, discover_as, open, open_nvme, open_partition, partitions, signature};
+pub use open::{
+    discover, discover_as, open, open_nvme, open_partition, partitions, signature, signatures,
+};
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};
 pub use options::{Access, OpenOptions, in_use};

@@ -15,7 +15,7 @@ use super::nvme_device::NvmeDevice;
 use super::options::OpenOptions;
 use super::uri::{CommonUri, Uri, UriError};
 use meantime_fabrics::{Host, Subsystem};
-pub use partition::{open_partition, partitions, signature};
+pub use partition::{open_partition, partitions, signature, signatures};
 
 /// Opens the device that `uri` names.
 ///

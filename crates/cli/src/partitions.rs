@@ -2,7 +2,7 @@
 
 use meantime_block::{
     BlockDevice as _, CommonUri, Device, OpenError, Partition, Signature, Table, open_partition,
-    partitions, signature,
+    partitions, signature, signatures,
 };
 
 use crate::facts::{Fact, facts};
@@ -23,12 +23,12 @@ pub(crate) fn contents(device: &Device) -> Result<Option<(Table, Vec<Content>)>,
         return Ok(None);
     }
     let Some(table) = partitions(device)? else { return Ok(None) };
-    let content = |partition: &Partition| {
-        let part = open_partition(device, partition);
-        let signature = part.and_then(|part| signature(&part)).map_err(|error| error.to_string());
-        Content { partition: partition.clone(), signature }
+    let signatures = signatures(device, &table.partitions)?.into_iter();
+    let content = |(partition, signature): (&Partition, Result<_, OpenError>)| Content {
+        partition: partition.clone(),
+        signature: signature.map_err(|error| error.to_string()),
     };
-    let contents = table.partitions.iter().map(content).collect();
+    let contents = table.partitions.iter().zip(signatures).map(content).collect();
     Ok(Some((table, contents)))
 }
 

@@ -79,9 +79,12 @@ impl KernelDevice {
     /// A part of the device as a device, as `NvmeDevice::part_of`.
     pub(super) fn part_of(mut self, uri: String, first_lba: u64, blocks: u64) -> Option<Self> {
         let has_all = blocks > 0 && first_lba.checked_add(blocks)? <= self.info.blocks;
+        if !has_all {
+            return None;
+        }
         self.first_byte += first_lba * u64::from(self.info.block_bytes);
         (self.info.uri, self.info.blocks) = (uri, blocks);
-        has_all.then_some(self)
+        Some(self)
     }
 
     /// The same for reading only, for the reason `why`.

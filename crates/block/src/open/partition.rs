@@ -11,6 +11,8 @@ use super::super::device::{BlockChannel as _, BlockDevice as _, ChannelOptions};
 use super::super::error::OpenError;
 use super::super::options::Access;
 
+const BEYOND: &str = "the partition reaches beyond the end of the device, or has no blocks";
+
 /// The partition table of `device`; `None` if it has none.
 ///
 /// # Errors
@@ -30,6 +32,30 @@ pub fn signature(device: &Device) -> Result<Option<Signature>, OpenError> {
     let mut channel = channel(device)?;
     let mut read = |data: &mut [u8], offset: u64| channel.read_at(data, offset);
     meantime_disk_format::signature(&mut read, size(device)).map_err(|error| failed(device, error))
+}
+
+/// What the signature of each of `partitions` says that it holds. One channel of `device` reads them
+/// all.
+///
+/// # Errors
+/// [`OpenError::Partition`] if there is no channel, or of each partition that cannot be read.
+pub fn signatures(
+    device: &Device,
+    partitions: &[Partition],
+) -> Result<Vec<Result<Option<Signature>, OpenError>>, OpenError> {
+    let mut channel = channel(device)?;
+    let block_bytes = device.info().block_bytes;
+    let mut of = |partition: &Partition| {
+        let end = partition.first_lba.checked_add(partition.blocks);
+        if end.is_none_or(|end| end > device.info().blocks) {
+            return Err(failed(device, BEYOND));
+        }
+        let first_byte = partition.first_lba * u64::from(block_bytes);
+        let mut read = |data: &mut [u8], offset: u64| channel.read_at(data, first_byte + offset);
+        let size = Size { block_bytes, blocks: partition.blocks };
+        meantime_disk_format::signature(&mut read, size).map_err(|error| failed(device, error))
+    };
+    Ok(partitions.iter().map(&mut of).collect())
 }
 
 /// A partition of `device` as a device of its own. Its name is the device's with `partition=`.
@@ -72,7 +98,7 @@ pub(super) fn protected(device: Device, access: Access) -> Result<Device, OpenEr
 
 fn part_of(device: &Device, uri: String, partition: &Partition) -> Result<Device, OpenError> {
     let part = device.clone().part_of(uri, partition.first_lba, partition.blocks);
-    part.ok_or_else(|| failed(device, "the partition reaches beyond the end of the device"))
+    part.ok_or_else(|| failed(device, BEYOND))
 }
 
 fn channel(device: &Device) -> Result<Channel, OpenError> {

@@ -2,7 +2,7 @@
 
 use meantime_block::{
     BlockChannel as _, BlockDevice as _, Channel, ChannelOptions, IoErrorKind, OpenError,
-    OpenOptions, Request, SubmitError, open,
+    OpenOptions, Request, SubmitError, open, open_partition, partitions, signatures,
 };
 use proptest::prelude::*;
 use tempfile::NamedTempFile;
@@ -196,4 +196,26 @@ fn what_is_not_there_is_an_error_that_lists_what_is() {
     let empty = file_with(&vec![0; DISK_BLOCKS * BLOCK]);
     let error = refused(format!("kernel:{}?direct=0&partition=1", empty.path().display()));
     assert!(error.contains("no partition table"), "{error}");
+}
+
+/// Numbers of a table are untrusted: none of them overflows.
+#[test]
+fn a_partition_beyond_the_device_is_refused() {
+    let file = file_with(&disk());
+    for uri in ["file", "kernel"].map(|scheme| format!("{scheme}:{}", file.path().display())) {
+        let uri = if uri.starts_with("kernel") { uri + "?direct=0" } else { uri + "?inline=1" };
+        let device = open(&uri, &OpenOptions::default()).unwrap();
+        let table = partitions(&device).unwrap().unwrap();
+        let [one] = &table.partitions[..] else { panic!("{table:?}") };
+        assert!(open_partition(&device, one).is_ok());
+        for (first_lba, blocks) in
+            [(u64::MAX / 2, 1), (u64::MAX, 1), (1, u64::MAX), (DISK_BLOCKS as u64, 1), (0, 0)]
+        {
+            let mut odd = one.clone();
+            (odd.first_lba, odd.blocks) = (first_lba, blocks);
+            assert!(open_partition(&device, &odd).is_err(), "{uri} {first_lba} {blocks}");
+            let found = signatures(&device, &[odd, one.clone()]).unwrap();
+            assert!((blocks == 0 || found[0].is_err()) && found[1].is_ok(), "{uri} {found:?}");
+        }
+    }
 }
