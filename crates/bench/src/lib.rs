@@ -24,8 +24,9 @@
 //!   once, each with its line.
 //! - The loop is generic over channel, source and recorder: nothing on its path is dispatched
 //!   dynamically, and it allocates nothing.
-//! - A run prints nothing. It calls a [`run::Progress`] between turns. A flag that the caller sets
-//!   ends it with what was measured.
+//! - A run prints nothing. It calls a [`run::Progress`] between turns. Other threads look at its
+//!   I/Os by a [`run::Watch`], if the caller wants that. A flag that the caller sets ends it with
+//!   what was measured.
 //! - Equal seeds give equal I/Os, so all devices and policies of a job do the same.
 //! - Each block is visited once before any is visited again, unless the job sets another order.
 //!

@@ -1,17 +1,20 @@
 //! The threads of a job, with their channels and buffers for each cell.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use meantime_block::{BlockInfo, ChannelOptions};
 use meantime_hw::cpu;
 use meantime_nvme::QueueClass;
+use meantime_report::run::Settings;
 
 use super::devices::Devices;
 use super::error::RunError;
 use super::floor::DeviceFloor;
-use super::group::{self, Cell, Group};
+use super::group::{self, Cell, Group, PmQosSetting};
 use super::logs::Log;
 use super::thread::WorkerThread;
+use super::watch::{Watch, WatchedCell};
 use super::worker::{CellWork, Task, Work, Worker};
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
@@ -42,16 +45,21 @@ fn any_cpus(plan: &JobPlan, group: &Group, devices: &Devices) -> Vec<usize> {
 }
 
 /// Starts the threads of a job, which `stop` ends. With `floor`, one of them also measures the
-/// floor.
+/// floor. `watch` sees their I/Os.
 pub(crate) fn start_threads(
     plan: &JobPlan,
     group: &Group,
     devices: &Devices,
     floor: bool,
     stop: &'static AtomicBool,
+    watch: Option<&Watch>,
 ) -> Result<Vec<WorkerThread>, RunError> {
     let cpus = thread_cpus(plan, group, devices);
     let cells = group.cells();
+    let watched = watch.map(|watch| {
+        let cells = cells.iter().map(|cell| watched_cell(plan, group, devices, *cell));
+        watch.add(cells.collect(), plan.job.numjobs)
+    });
     let mut threads = Vec::new();
     for thread in 0..plan.job.numjobs as usize {
         let mut works = Vec::with_capacity(cells.len());
@@ -78,11 +86,34 @@ pub(crate) fn start_threads(
             floors.push(started.map_err(|error| RunError::new(format_args!("--floor: {error}")))?);
         }
         let name = format!("meantime-job{thread}");
-        let worker = Worker::new(works, slots, floors);
+        let watched = watched.as_ref().map(|watched| Arc::clone(&watched[thread]));
+        let worker = Worker::new(works, slots, floors, watched);
         let thread = WorkerThread::start(&name, worker, cpus.clone(), plan.job.io_priority())?;
         threads.push(thread);
     }
     Ok(threads)
+}
+
+fn watched_cell(plan: &JobPlan, group: &Group, devices: &Devices, cell: Cell) -> WatchedCell {
+    let (device, policy) = (plan.devices[cell.device], plan.policies[cell.policy]);
+    let (uri, words) = (devices.uri(device), settings(plan, group, cell).words());
+    WatchedCell {
+        name: format!("{}, {uri}, {policy}{words}", plan.job.name),
+        block_bytes: u64::from(devices.get(device).info().block_bytes),
+    }
+}
+
+/// Returns the conditions of a job's threads in `cell`.
+pub(crate) fn settings(plan: &JobPlan, group: &Group, cell: Cell) -> Settings {
+    Settings {
+        sched: plan.scheds[cell.sched].map(|class| class.to_string()),
+        pm_qos: match cell.pm_qos {
+            PmQosSetting::AsIs => None,
+            PmQosSetting::Unlimited => Some("none".to_owned()),
+            PmQosSetting::Held(us) => Some(us.to_string()),
+        },
+        hogs: group.rivals().map_or(0, |(plan, ..)| plan.job.hogs),
+    }
 }
 
 fn cell_work(

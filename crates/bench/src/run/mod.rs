@@ -16,6 +16,7 @@
 //!   cells, thread       the threads of a job
 //!     worker              what a thread does in a turn
 //!     tally, series, logs   what it counts while it does I/O
+//!     watch, ring           what other threads see meanwhile
 //!     file_counts         what file systems count meanwhile
 //!   results             turns what was counted into a result for the report
 //! ```
@@ -33,6 +34,7 @@ mod logs;
 mod media;
 mod progress;
 mod results;
+mod ring;
 mod schedule;
 mod series;
 mod tally;
@@ -41,13 +43,13 @@ mod target;
 mod tests;
 mod thread;
 mod turn;
+mod watch;
 mod worker;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use meantime_hw::energy::EnergyMeter;
-use meantime_report::run::Settings;
 
 use crate::competitor::{Competitors, Sample};
 use crate::pattern::Pattern;
@@ -64,21 +66,24 @@ pub use progress::Progress;
 pub use results::JobResult;
 pub use schedule::Rtts;
 pub use target::{HowUsed, HowWritten, MountedToWrite, Wanted};
+pub use watch::{Watch, WatchedCell, WatchedIo};
 
-use group::{Cell, PmQosSetting};
+use group::Cell;
 use schedule::{CellState, Turns};
 use thread::{WorkerThread, received};
 use worker::Worker;
 
 /// How to run groups.
 #[derive(Debug, Clone, Copy)]
-pub struct RunOptions {
+pub struct RunOptions<'a> {
     /// The number of turns of each cell, or `None` for as many as fit into its runtime.
     pub rounds: Option<u32>,
     /// Measure the floor before and after each turn.
     pub floor: bool,
     /// Ends the run when it is set. Earlier measurements are kept.
     pub stop: &'static AtomicBool,
+    /// Sees the I/Os while the run goes on.
+    pub watch: Option<&'a Watch>,
 }
 
 /// The results of groups that had turns one after the other.
@@ -113,7 +118,7 @@ impl JobRun<'_> {
 
 struct Run<'a, C, P> {
     group: &'a Group,
-    options: &'a RunOptions,
+    options: &'a RunOptions<'a>,
     progress: &'a P,
     devices: &'a Devices,
     cells: Vec<Cell>,
@@ -139,7 +144,7 @@ struct Rival<C> {
 pub fn run<C: Competitors, P: Progress>(
     groups: &[Group],
     devices: &mut Devices,
-    options: &RunOptions,
+    options: &RunOptions<'_>,
     progress: &mut P,
 ) -> Result<GroupOutcome, RunError> {
     progress.job();
@@ -207,14 +212,15 @@ impl<'a, C: Competitors, P: Progress> Run<'a, C, P> {
     fn start(
         group: &'a Group,
         devices: &'a Devices,
-        options: &'a RunOptions,
+        options: &'a RunOptions<'a>,
         progress: &'a P,
     ) -> Result<Self, RunError> {
         let cells = group.cells();
         let longest = group.plans.iter().filter_map(|plan| plan.runtime).max();
         let mut jobs = Vec::with_capacity(group.plans.len());
         for plan in &group.plans {
-            let threads = cells::start_threads(plan, group, devices, options.floor, options.stop)?;
+            let RunOptions { floor, stop, watch, .. } = *options;
+            let threads = cells::start_threads(plan, group, devices, floor, stop, watch)?;
             let spec = plan.pattern(devices.get(plan.devices[0]).info(), 0);
             let bytes = Pattern::total_bytes(&spec);
             let turns = Turns::new(plan, bytes, options.rounds, options.floor, longest);
@@ -279,15 +285,7 @@ impl<'a, C: Competitors, P: Progress> Run<'a, C, P> {
                     alone: self.rival.as_ref().map(|rival| rival.alone),
                     block_bytes: u64::from(self.devices.get(index).info().block_bytes),
                     policy: job.plan.policies[cell.policy],
-                    settings: Settings {
-                        sched: job.plan.scheds[cell.sched].map(|class| class.to_string()),
-                        pm_qos: match cell.pm_qos {
-                            PmQosSetting::AsIs => None,
-                            PmQosSetting::Unlimited => Some("none".to_owned()),
-                            PmQosSetting::Held(us) => Some(us.to_string()),
-                        },
-                        hogs: self.group.rivals().map_or(0, |(plan, ..)| plan.job.hogs),
-                    },
+                    settings: cells::settings(job.plan, self.group, *cell),
                     cell: several.then_some(at),
                     beside: beside(self.group, number, *cell),
                     numjobs: job.plan.job.numjobs,

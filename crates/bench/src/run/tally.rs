@@ -4,6 +4,7 @@ use meantime_report::run::{DirStats, LatencyStats, batch_level, depth_level};
 
 use super::logs::Log;
 use super::series::Series;
+use super::watch::CellWatch;
 use crate::engine::Record;
 use crate::pattern::Io;
 
@@ -75,6 +76,40 @@ impl Record for Logged<'_> {
 
     fn flushed(&mut self, ns: u64) {
         self.0.flushed(ns);
+    }
+}
+
+/// A tally, perhaps a log, and what other threads see.
+#[derive(Debug)]
+pub(crate) struct Watched<'a> {
+    pub tally: &'a mut Tally,
+    pub log: Option<&'a mut Log>,
+    pub watch: CellWatch<'a>,
+}
+
+impl Record for Watched<'_> {
+    #[inline(always)]
+    fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
+        self.tally.done(io, slat_ns, clat_ns, seen_ns);
+        if let Some(log) = &mut self.log {
+            log.record(io, slat_ns, clat_ns, seen_ns);
+        }
+        self.watch.record(io, slat_ns + clat_ns);
+    }
+
+    #[inline(always)]
+    fn submitted(&mut self, depth: usize, ios: u64) {
+        self.tally.submitted(depth, ios);
+    }
+
+    #[inline(always)]
+    fn reaped(&mut self, ios: u64) {
+        self.tally.reaped(ios);
+    }
+
+    fn flushed(&mut self, ns: u64) {
+        self.tally.flushed(ns);
+        self.watch.flushed(ns);
     }
 }
 

@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use meantime_report::run::{LatencyStats, LogRows};
 use super::error::RunError;
 use super::floor::DeviceFloor;
 use super::logs::Log;
-use super::tally::{Logged, Tally};
+use super::tally::{Logged, Tally, Watched};
 use super::target::TargetChannel;
+use super::watch::{CellWatch, WatchedThread};
 use crate::engine::{Ended, Engine, Faults, Limit, Record, Slots, Source, Unrecorded};
 use crate::shape::Shape;
 use crate::trim::Trims;
@@ -133,6 +135,7 @@ impl Visited {
         clock: &Clock,
         visit: Visit,
         mut at_ns: u64,
+        watch: Option<CellWatch<'_>>,
     ) -> VisitReport {
         let Self { task, warm_up_shape, slice, faults, stop, .. } = self;
         slice.reset();
@@ -162,12 +165,16 @@ impl Visited {
                     .min(task.number_ios.unwrap_or(u64::MAX)),
             };
             let shape = task.shape.as_mut();
-            let ended = match &mut task.log {
-                None => run(&mut engine, &mut task.work, shape, limit, &mut slice.tally),
-                Some(log) => {
-                    log.begin(start_ns, at_ns);
-                    let mut logged = Logged(&mut slice.tally, log);
-                    run(&mut engine, &mut task.work, shape, limit, &mut logged)
+            let (tally, mut log) = (&mut slice.tally, task.log.as_mut());
+            if let Some(log) = &mut log {
+                log.begin(start_ns, at_ns);
+            }
+            let (on, work) = (&mut engine, &mut task.work);
+            let ended = match (log, watch) {
+                (None, None) => run(on, work, shape, limit, tally),
+                (Some(log), None) => run(on, work, shape, limit, &mut Logged(tally, log)),
+                (log, Some(watch)) => {
+                    run(on, work, shape, limit, &mut Watched { tally, log, watch })
                 }
             };
             let wall_ns = clock.now_ns() - start_ns;
@@ -333,6 +340,8 @@ pub(crate) struct Worker {
     pub slots: Vec<Slots>,
     /// The floors by device. Only the first thread has them.
     pub floors: Vec<DeviceFloor>,
+    /// What other threads see, if any looks.
+    watched: Option<Arc<WatchedThread>>,
     clock: Clock,
 }
 
@@ -350,18 +359,24 @@ macro_rules! of_kind {
 
 impl Worker {
     /// Creates a worker with its channels and buffers.
-    pub(crate) fn new(cells: Vec<CellWork>, slots: Vec<Slots>, floors: Vec<DeviceFloor>) -> Self {
-        Self { cells, slots, floors, clock: Clock::real() }
+    pub(crate) fn new(
+        cells: Vec<CellWork>,
+        slots: Vec<Slots>,
+        floors: Vec<DeviceFloor>,
+        watched: Option<Arc<WatchedThread>>,
+    ) -> Self {
+        Self { cells, slots, floors, watched, clock: Clock::real() }
     }
 
     /// Does I/O on `cell`, in its scheduling class, and keeps the figures separate until
     /// [`Worker::count_turn`].
     pub(crate) fn visit(&mut self, cell: usize, visit: Visit) -> Result<VisitReport, SchedError> {
-        let Self { cells, slots, clock, .. } = self;
+        let Self { cells, slots, clock, watched, .. } = self;
+        let watch = watched.as_ref().map(|thread| thread.cell(cell));
         let CellWork { channel, slots: device, sched, visited, total } = &mut cells[cell];
         let slots = &mut slots[*device];
         let _class = sched.map(SchedClass::apply_to_this_thread).transpose()?;
-        Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, total.wall_ns)))
+        Ok(of_kind!(channel => visited.visit(channel, slots, clock, visit, total.wall_ns, watch)))
     }
 
     /// Reads back and checks the writes of `cell`, when time ended before its pass.

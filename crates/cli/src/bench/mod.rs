@@ -7,6 +7,7 @@ mod goals;
 mod log_files;
 pub(crate) mod plan;
 pub(crate) mod progress;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -29,6 +30,7 @@ use crate::{metrics, signal};
 use changed::Control;
 use log_files::LogFiles;
 use progress::Progress;
+use watch::Printer;
 
 /// All results.
 #[derive(Default)]
@@ -107,15 +109,20 @@ fn run_groups(
     measured: &mut Measured,
     outputs: &Outputs,
 ) -> Result<(), Failure> {
-    let options = RunOptions { rounds: args.rounds, floor: args.floor, stop: &signal::STOP };
     let count = run::batches(groups).count();
     let mut progress = match args.quiet {
         true => Progress::hidden(),
         false => Progress::with_lines(count, args.status_interval),
     };
+    let mut printer = Printer::new(args, outputs.take_stdout(), progress.bar());
     for batch in run::batches(groups).take_while(|_| !signal::stopped()) {
-        let outcome = run::run::<CompetitorGroup, _>(batch, devices, &options, &mut progress);
-        let outcome = outcome.inspect_err(|_| progress.clear())?;
+        printer.beside(batch, devices);
+        let outcome = printer.during(|watch| {
+            let (rounds, floor) = (args.rounds, args.floor);
+            let options = RunOptions { rounds, floor, stop: &signal::STOP, watch };
+            run::run::<CompetitorGroup, _>(batch, devices, &options, &mut progress)
+        });
+        let outcome = outcome?.inspect_err(|_| progress.clear())?;
         let mut text = String::new();
         for mut job in outcome.results {
             let logged = measured.logs.add(&mut job);

@@ -58,6 +58,11 @@ impl Progress {
         self.bar.suspend(print)
     }
 
+    /// Returns the bar, for another thread that prints above it.
+    pub(super) fn bar(&self) -> ProgressBar {
+        self.bar.clone()
+    }
+
     /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();

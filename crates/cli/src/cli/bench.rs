@@ -77,6 +77,11 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = interval)]
     pub status_interval: Duration,
 
+    /// Print a line for each I/O while the run goes on: job, operation, size, place, latency
+    #[arg(long, long_help = help!("bench", "--each"))]
+    #[arg(conflicts_with = "against")]
+    pub each: bool,
+
     /// Serve no control socket: `meantime top` cannot look at this run
     #[arg(long, long_help = help!("bench", "--no-control"))]
     pub no_control: bool,

@@ -69,7 +69,8 @@ pub(super) fn measure(
         run::leave_out(&mut group, &devices)?;
         let groups = [group];
         run::check(&groups, &devices, false)?;
-        let options = RunOptions { rounds: Some(rounds), floor: false, stop: &signal::STOP };
+        let options =
+            RunOptions { rounds: Some(rounds), floor: false, stop: &signal::STOP, watch: None };
         let outcome = run::run::<CompetitorGroup, _>(&groups, &mut devices, &options, progress)?;
         Ok::<_, Failure>(outcome)
     };

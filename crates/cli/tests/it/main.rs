@@ -4,6 +4,7 @@ mod anatomy;
 mod bad_input;
 mod bench;
 mod bench_files;
+mod bench_watch;
 mod browser;
 mod common;
 mod compare;

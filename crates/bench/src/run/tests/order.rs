@@ -74,7 +74,7 @@ fn swept(keys: &[(&str, &str)]) -> (Vec<String>, Vec<(String, usize)>) {
     let groups = groups(jobs.into_iter().map(|job| (job, indices.clone())).collect()).unwrap();
     assert_eq!((groups.len(), batches(&groups).count()), (2, 1));
     check(&groups, &devices, false).unwrap();
-    let options = RunOptions { rounds: Some(2), floor: false, stop: &STOP };
+    let options = RunOptions { rounds: Some(2), floor: false, stop: &STOP, watch: None };
     let mut record = Record::default();
     let outcome = run::<Nobody, _>(&groups, &mut devices, &options, &mut record).unwrap();
     assert_eq!(*record.done.borrow(), 1.0);

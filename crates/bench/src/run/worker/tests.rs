@@ -167,7 +167,8 @@ impl Rig {
         while !stopped()
             && let Some(visit) = turns.next(&state, warm_up_ns(state.turns == 0, plan, false))
         {
-            let report = visited.visit(&mut channel, &mut slots, &clock, visit, state.wall_ns);
+            let report =
+                visited.visit(&mut channel, &mut slots, &clock, visit, state.wall_ns, None);
             assert_eq!(report.lost, None, "{what}");
             state.finished = report.finished;
             state.count(&[report], None, None);
