@@ -242,11 +242,16 @@ pub(crate) fn figure_lines(mut table: Table, gap: u16) -> Vec<String> {
 /// terminal.
 pub(crate) fn progress_bar(length: Option<u64>, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+    set_style(&bar, template);
+    bar
+}
+
+/// Sets what a bar looks like.
+pub(crate) fn set_style(bar: &ProgressBar, template: &str) {
     // Templates are constants. The default look is good enough without one.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style.progress_chars("━╸ "));
     }
-    bar
 }
 
 /// Checks before the run that `path` can be written.

@@ -19,6 +19,7 @@
 //!   waits/      ways to wait over a grid of devices: tables, JSON and a page
 //!   picture/    figures beside others' figures: plots for pages and for a file, tables
 //!   plot/       all plots, on pages and in pictures
+//!   histogram    times by powers of two, in lines of text
 //!   table, view, escape, figures, machine    tables, templates, their escaper, numbers, facts
 //! ```
 
@@ -27,6 +28,7 @@
 pub mod compare;
 pub mod escape;
 pub mod figures;
+pub mod histogram;
 mod machine;
 pub mod picture;
 mod plot;

@@ -2,7 +2,11 @@
 //!
 //! A measuring thread stores what it has seen and never waits. Another thread looks when it likes.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use meantime_report::histogram::{BUCKETS, bucket};
 
 use super::ring::{Ring, Words};
 use crate::pattern::{Dir, Io};
@@ -15,6 +19,7 @@ const FLUSH: usize = 3;
 #[derive(Debug, Default)]
 pub struct Watch {
     each: bool,
+    histograms: bool,
     jobs: Mutex<Vec<WatchedJob>>,
 }
 
@@ -52,19 +57,27 @@ pub struct WatchedIo {
 #[repr(align(128))]
 pub(crate) struct WatchedThread {
     ring: Option<Ring>,
+    /// By cell, or empty.
+    counts: Vec<Counts>,
 }
+
+/// The number of I/Os by [`bucket`] of their latency. One thread adds to it.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Counts([AtomicU64; BUCKETS]);
 
 /// The place of a thread's cell in what it stores.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CellWatch<'a> {
     ring: Option<&'a Ring>,
+    counts: Option<&'a Counts>,
     cell: usize,
 }
 
 impl Watch {
-    /// Creates a look at each I/O, or at nothing.
-    pub fn new(each: bool) -> Self {
-        Self { each, ..Self::default() }
+    /// Creates a look at each I/O, at histograms of the latencies, or at both.
+    pub fn new(each: bool, histograms: bool) -> Self {
+        Self { each, histograms, ..Self::default() }
     }
 
     fn jobs(&self) -> MutexGuard<'_, Vec<WatchedJob>> {
@@ -73,7 +86,11 @@ impl Watch {
 
     /// Adds a job with its threads.
     pub(crate) fn add(&self, cells: Vec<WatchedCell>, threads: u32) -> Vec<Arc<WatchedThread>> {
-        let thread = |_| Arc::new(WatchedThread { ring: self.each.then(Ring::new) });
+        let thread = |_| {
+            let counted = if self.histograms { cells.len() } else { 0 };
+            let counts = (0..counted).map(|_| Counts::new()).collect();
+            Arc::new(WatchedThread { ring: self.each.then(Ring::new), counts })
+        };
         let threads: Vec<_> = (0..threads).map(thread).collect();
         self.jobs().push(WatchedJob { cells, threads: threads.clone() });
         threads
@@ -95,12 +112,44 @@ impl Watch {
         }
         left_out
     }
+
+    /// Returns all cells, with the number of I/Os so far by [`bucket`] of the latency. A later call
+    /// has these cells first and in the same order.
+    pub fn histograms(&self) -> Vec<(WatchedCell, [u64; BUCKETS])> {
+        let jobs = self.jobs();
+        let of = |job: &WatchedJob, cell: usize| {
+            let mut sums = [0; BUCKETS];
+            for Counts(counts) in job.threads.iter().filter_map(|thread| thread.counts.get(cell)) {
+                // Relaxed: the numbers need not be of one moment.
+                sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count.load(Relaxed));
+            }
+            sums
+        };
+        let cells = jobs.iter().flat_map(|job| {
+            let cells = job.cells.iter().cloned().enumerate();
+            cells.map(move |(at, cell)| (cell, of(job, at)))
+        });
+        cells.collect()
+    }
+}
+
+impl Counts {
+    fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; BUCKETS])
+    }
+
+    #[inline]
+    fn add(&self, ns: u64) {
+        let count = &self.0[bucket(ns)];
+        // Relaxed: no other thread writes it, and nothing else depends on it.
+        count.store(count.load(Relaxed) + 1, Relaxed);
+    }
 }
 
 impl WatchedThread {
     /// Returns the place for cell number `cell`.
     pub(crate) fn cell(&self, cell: usize) -> CellWatch<'_> {
-        CellWatch { ring: self.ring.as_ref(), cell }
+        CellWatch { ring: self.ring.as_ref(), counts: self.counts.get(cell), cell }
     }
 }
 
@@ -110,6 +159,9 @@ impl CellWatch<'_> {
     pub(crate) fn record(&self, io: &Io, latency_ns: u64) {
         if let Some(ring) = self.ring {
             ring.put([io.lba, io.bytes as u64, latency_ns, self.of(io.dir as usize)]);
+        }
+        if let Some(counts) = self.counts {
+            counts.add(latency_ns);
         }
     }
 
@@ -132,7 +184,7 @@ mod tests {
 
     #[test]
     fn ios_are_seen_with_their_cells() {
-        let watch = Watch::new(true);
+        let watch = Watch::new(true, false);
         let cell = |name: &str, block_bytes| WatchedCell { name: name.to_owned(), block_bytes };
         let threads = watch.add(vec![cell("a", 512), cell("b", 4096)], 2);
         let write = Io { dir: Dir::Write, lba: 3, bytes: 8192 };
@@ -155,5 +207,24 @@ mod tests {
         assert_eq!(seen[0], ("b".to_owned(), io(Some(Dir::Write), 3 * 4096, 8192, 77)));
         assert_eq!(seen[1], ("a".to_owned(), io(None, 0, 0, 5)));
         assert_eq!(seen[2].1.offset_bytes, 3 * 512);
+        assert!(watch.histograms().iter().all(|(_, counts)| *counts == [0; BUCKETS]));
+    }
+
+    #[test]
+    fn latencies_are_counted_by_cell() {
+        let watch = Watch::new(false, true);
+        let cell = |name: &str| WatchedCell { name: name.to_owned(), block_bytes: 512 };
+        let threads = watch.add(vec![cell("a"), cell("b")], 2);
+        let read = Io { dir: Dir::Read, lba: 3, bytes: 512 };
+        for (thread, of, ns) in [(0, 1, 1_000), (1, 1, 1_024), (1, 1, 1_025), (0, 0, 1)] {
+            threads[thread].cell(of).record(&read, ns);
+            threads[thread].cell(of).flushed(ns);
+        }
+        let seen: Vec<_> = watch.histograms();
+        let names: Vec<&str> = seen.iter().map(|(cell, _)| cell.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!((seen[0].1[0], seen[1].1[10], seen[1].1[11]), (1, 2, 1));
+        assert_eq!(seen.iter().flat_map(|(_, counts)| counts).sum::<u64>(), 4);
+        assert_eq!(watch.take(|_, io| panic!("{io:?}")), 0);
     }
 }

@@ -4,6 +4,7 @@ mod against;
 mod changed;
 pub(crate) mod clash;
 mod goals;
+mod live;
 mod log_files;
 pub(crate) mod plan;
 pub(crate) mod progress;
@@ -114,6 +115,9 @@ fn run_groups(
         true => Progress::hidden(),
         false => Progress::with_lines(count, args.status_interval),
     };
+    if args.live {
+        progress = progress.with_text();
+    }
     let mut printer = Printer::new(args, outputs.take_stdout(), progress.bar());
     for batch in run::batches(groups).take_while(|_| !signal::stopped()) {
         printer.beside(batch, devices);

@@ -1,5 +1,5 @@
 //! Progress on stderr: a bar on a terminal, else a line now and then. It changes only between turns:
-//! drawing must not disturb the measurement.
+//! drawing must not disturb the measurement. With `--each` and `--live` another thread draws, too.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -10,9 +10,12 @@ use indicatif::ProgressBar;
 use meantime_completion::Policy;
 
 use crate::failure::warn;
-use crate::output::progress_bar;
+use crate::output::{progress_bar, set_style};
 
 const STEPS: u64 = 1000;
+
+/// What the bar looks like.
+const LINE: &str = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
 
 /// The progress of a run.
 pub(crate) struct Progress {
@@ -26,8 +29,7 @@ pub(crate) struct Progress {
 impl Progress {
     /// Creates the progress of `jobs` jobs. It is invisible unless stderr is a terminal.
     pub(crate) fn new(jobs: usize) -> Self {
-        let template = "{bar:25} {percent:>3} %  {elapsed} of {duration}  {wide_msg}";
-        let bar = progress_bar(Some(STEPS * jobs as u64), template);
+        let bar = progress_bar(Some(STEPS * jobs as u64), LINE);
         Self { bar, jobs, jobs_begun: 0, lines: Cell::new(None) }
     }
 
@@ -58,9 +60,15 @@ impl Progress {
         self.bar.suspend(print)
     }
 
-    /// Returns the bar, for another thread that prints above it.
+    /// Returns the bar, for another thread that prints above it. Its prefix is a text above it.
     pub(super) fn bar(&self) -> ProgressBar {
         self.bar.clone()
+    }
+
+    /// Makes room for a text above the bar.
+    pub(super) fn with_text(self) -> Self {
+        set_style(&self.bar, &format!("{{prefix}}\n{LINE}"));
+        self
     }
 
     /// Removes the bar.

@@ -1,4 +1,5 @@
-//! What is printed while a run goes on: each I/O (`--each`), by a thread of its own.
+//! What is printed while a run goes on, by a thread of its own: each I/O (`--each`), and histograms
+//! (`--live`).
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -10,7 +11,9 @@ use meantime_bench::pattern::Dir;
 use meantime_bench::run::{Devices, Group, Watch, WatchedCell, WatchedIo, thread_cpus};
 use meantime_hw::cpu;
 use meantime_report::figures::{bytes, grouped, time};
+use rustix::termios::tcgetwinsize;
 
+use super::live::Live;
 use crate::cli::BenchArgs;
 use crate::failure::{Context as _, Failure};
 use crate::output;
@@ -18,12 +21,17 @@ use crate::output;
 /// Time between two looks at the run.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Time between two drawings on a terminal.
+const DRAW_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The lowest priority of a thread: whoever measures on the same CPU comes first.
 const NICE: i32 = 19;
 
 /// What is printed, and where.
 pub(super) struct Printer {
     each: bool,
+    /// How often histograms are drawn, if they are.
+    live: Option<Duration>,
     /// Print to standard error, because standard output is for a machine.
     to_stderr: bool,
     /// The progress, which is drawn below what is printed.
@@ -41,7 +49,11 @@ struct Seen {
 
 impl Printer {
     pub(super) fn new(args: &BenchArgs, to_stderr: bool, bar: ProgressBar) -> Self {
-        Self { each: args.each, to_stderr, bar, cpus: Vec::new() }
+        let live = args.live.then(|| match bar.is_hidden() {
+            true => args.status_interval,
+            false => DRAW_INTERVAL,
+        });
+        Self { each: args.each, live, to_stderr, bar, cpus: Vec::new() }
     }
 
     /// Prefers the CPUs on which `groups` do not run.
@@ -57,15 +69,15 @@ impl Printer {
 
     /// Calls `run`, and prints until it returns.
     pub(super) fn during<R>(&self, run: impl FnOnce(Option<&Watch>) -> R) -> Result<R, Failure> {
-        if !self.each {
+        if !self.each && self.live.is_none() {
             return Ok(run(None));
         }
-        let watch = &Watch::new(self.each);
+        let watch = &Watch::new(self.each, self.live.is_some());
         std::thread::scope(|scope| {
             let (running, over) = channel();
             let body = move || self.print(watch, &over);
             meantime_process::thread::spawn_scoped(scope, "meantime-watch", body)
-                .context("cannot start the thread that prints each I/O")?;
+                .context("cannot start the thread that prints meanwhile")?;
             let result = run(Some(watch));
             drop(running);
             Ok(result)
@@ -77,7 +89,7 @@ impl Printer {
         // Either may be refused. On Linux a nice value is one thread's.
         let _ = rustix::process::nice(NICE);
         let _ = cpu::bind(&self.cpus);
-        let (mut seen, mut is_read) = (Seen::default(), true);
+        let (mut seen, mut is_read, mut live) = (Seen::default(), true, Live::new());
         loop {
             let is_over = over.recv_timeout(LOOK_INTERVAL) != Err(RecvTimeoutError::Timeout);
             let mut lines = seen.lines(watch);
@@ -87,9 +99,32 @@ impl Printer {
             if is_read && !lines.is_empty() {
                 is_read = self.bar.suspend(|| self.write(&lines));
             }
+            if let Some(interval) = self.live {
+                self.draw(&mut live, watch, interval, is_over);
+            }
             if is_over {
                 return;
             }
+        }
+    }
+
+    /// Draws histograms if they are due: above the bar, or as lines.
+    fn draw(&self, live: &mut Live, watch: &Watch, interval: Duration, is_over: bool) {
+        if self.bar.is_hidden() {
+            if is_over || live.elapsed() >= interval {
+                let text = live.text(watch, output::columns(), usize::MAX);
+                let _ = std::io::stderr().write_all(text.as_bytes());
+            }
+        } else if is_over {
+            self.bar.set_prefix("");
+        } else if live.elapsed() >= interval {
+            // Some terminals have no size.
+            let size = tcgetwinsize(std::io::stderr()).ok().filter(|size| size.ws_row > 0);
+            let [columns, rows] =
+                size.map_or([80, 24], |size| [size.ws_col, size.ws_row].map(usize::from));
+            // The bar is below, and the cursor may be below that.
+            let text = live.text(watch, columns, rows.saturating_sub(2));
+            self.bar.set_prefix(text.trim_end().to_owned());
         }
     }
 
@@ -153,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_was_left_out_is_said() {
-        let watch = Watch::new(true);
+        let watch = Watch::new(true, false);
         assert_eq!(Seen::default().lines(&watch), "");
         let seen = Seen { shown: 2_048, left_out: 1_000_000 };
         assert_eq!(seen.sum(), "2,048 of 1,002,048 I/Os are shown, 1,000,000 are left out\n");

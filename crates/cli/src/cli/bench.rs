@@ -82,6 +82,11 @@ pub(crate) struct BenchArgs {
     #[arg(conflicts_with = "against")]
     pub each: bool,
 
+    /// Draw a histogram of the latencies while the run goes on, each second anew
+    #[arg(long, long_help = help!("bench", "--live"))]
+    #[arg(conflicts_with_all = ["against", "quiet"])]
+    pub live: bool,
+
     /// Serve no control socket: `meantime top` cannot look at this run
     #[arg(long, long_help = help!("bench", "--no-control"))]
     pub no_control: bool,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{meantime, succeed};
+use crate::common::{json, meantime, succeed};
 
 const ON: [&str; 5] = ["bench", "--device", "mem:4M?inline=1", "--completion", "poll"];
 
@@ -12,6 +12,13 @@ fn number_before(text: &str, words: &str) -> usize {
     let (before, _) = found.unwrap_or_else(|| panic!("no {words:?} in {text}"));
     let number = before.rsplit(' ').next().unwrap();
     number.replace(',', "").parse().unwrap_or_else(|_| panic!("{number} {words}"))
+}
+
+/// The number of I/Os in a line such as `8.19 µs to 16.4 µs  1,234  100.0 %  ███`.
+fn number_of_bucket(line: &str) -> Option<usize> {
+    let (before, _) = line.split_once('%')?;
+    let words: Vec<&str> = before.split_whitespace().collect();
+    words.iter().nth_back(1)?.replace(',', "").parse().ok()
 }
 
 #[test]
@@ -64,4 +71,30 @@ fn what_is_too_fast_is_left_out_and_counted() {
     assert_eq!(number_before(&ran.stdout, " of 300,000 I/Os are shown, "), shown);
     assert_eq!(shown + left_out, IOS);
     assert!(ran.stdout.contains(" more I/Os are left out: they come too fast"));
+}
+
+/// Each I/O is in one of the histograms, as there is neither a warm-up nor a repeated turn in them.
+#[test]
+fn histograms_have_all_ios() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench", "--device", "mem:4M?inline=1", "--completion", "poll,interrupt"];
+    let args = [&args[..], &["--rw", "randrw", "--number-ios", "40000", "--loops", "100"]].concat();
+    let more = ["--live", "--status-interval", "100ms", "--json", "out.json"];
+    let ran = succeed(dir.path(), &[&args[..], &more].concat());
+    let report = json(&dir.path().join("out.json"));
+    for (job, policy) in ["poll", "interrupt"].iter().enumerate() {
+        let title = format!("randrw, mem:4M?inline=1, {policy}: ");
+        let mut lines = ran.stderr.lines();
+        let (mut ios, mut counted) = (0, 0);
+        while let Some(line) = lines.find(|line| line.starts_with(&title)) {
+            ios += number_before(line, " I/Os in ");
+            counted += lines.clone().map_while(number_of_bucket).sum::<usize>();
+        }
+        let total = |of: &str| report["jobs"][job][of]["total_ios"].as_u64().unwrap() as usize;
+        assert_eq!(ios, total("read") + total("write"), "{}", ran.stderr);
+        assert_eq!(counted, ios, "{}", ran.stderr);
+    }
+    assert!(ran.stdout.contains("clat percentiles") && !ran.stdout.contains('█'));
+    let refused = meantime(dir.path(), &[&args[..], &["--live", "--quiet"]].concat()).status();
+    assert_eq!(refused.unwrap().code(), Some(2));
 }
