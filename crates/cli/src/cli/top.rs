@@ -16,12 +16,15 @@ pub(crate) struct TopArgs {
     /// With --once: JSON instead of a table
     #[arg(long, requires = "once")]
     pub json: bool,
+    /// Draw histograms of the times of I/Os below the table
+    #[arg(long, conflicts_with = "json", long_help = help!("top", "--histogram"))]
+    pub histogram: bool,
     /// Have a queue wait by another policy, e.g. 3=hybrid-min or all=adaptive:cpu=30; can be
     /// repeated
     #[arg(long, value_name = "QUEUE=POLICY", long_help = help!("top", "--set"))]
     pub set: Vec<String>,
     /// Print what all processes have counted, for Prometheus, and end
-    #[arg(long, conflicts_with_all = ["once", "json", "set", "interval"])]
+    #[arg(long, conflicts_with_all = ["once", "json", "histogram", "set", "interval"])]
     #[arg(long_help = help!("top", "--prometheus"))]
     pub prometheus: bool,
     /// With --prometheus: serve it instead, e.g. at 127.0.0.1:9100 or unix:/run/meantime.sock

@@ -2,6 +2,7 @@
 
 mod change;
 mod choice;
+mod histogram;
 mod once;
 pub(crate) mod process;
 mod row;
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use change::Change;
+use meantime_block::control::metrics::Metrics;
 use meantime_block::control::{Client, ControlError};
 use meantime_completion::telemetry::Snapshot;
 use process::{Process, shortened};
@@ -61,12 +63,12 @@ fn show(
 ) -> Result<(), Failure> {
     let failure = |error| process.failure(&error);
     let interval = interval.unwrap_or(if args.once { ONCE_INTERVAL } else { INTERVAL });
-    let mut before = client.snapshot().map_err(failure)?;
+    let mut before = look(args, client).map_err(failure)?;
     // The first table comes soon.
     let mut pause = if args.once { interval } else { interval.min(ONCE_INTERVAL) };
     loop {
         thread::sleep(pause);
-        let after = match client.snapshot() {
+        let after = match look(args, client) {
             Ok(after) => after,
             // The existence of the process would not tell: its parent may not have waited for it
             // yet.
@@ -86,6 +88,14 @@ fn show(
     }
 }
 
+/// What is seen of a process at one time, its metrics only if they are shown.
+type Look = (Snapshot, Option<Metrics>);
+
+fn look(args: &TopArgs, client: &mut Client) -> Result<Look, ControlError> {
+    let metrics = args.histogram.then(|| client.metrics()).transpose()?;
+    Ok((client.snapshot()?, metrics))
+}
+
 /// Returns whether an error of the socket means that its process has ended.
 fn is_end(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
@@ -93,18 +103,22 @@ fn is_end(error: &io::Error) -> bool {
 }
 
 /// Returns what happened between two looks, as it is printed.
-fn text(args: &TopArgs, process: &Process, before: &Snapshot, after: &Snapshot) -> String {
+fn text(args: &TopArgs, process: &Process, before: &Look, after: &Look) -> String {
+    let ((before, metrics_before), (after, metrics_after)) = (before, after);
     let rows = row::rows(before, after);
     if args.json {
         let interval_ns = after.now_ns.saturating_sub(before.now_ns);
         return output::json_text(&once::json(process, &rows, interval_ns));
     }
-    let text = once::text(process, &rows);
+    let mut text = once::text(process, &rows);
+    let columns = output::columns();
+    if let Some((before, after)) = metrics_before.as_ref().zip(metrics_after.as_ref()) {
+        text += &histogram::text(before, after, columns);
+    }
     if args.once || !io::stdout().is_terminal() {
         return text;
     }
     // A line that is too long would push those above it out of sight.
-    let columns = output::columns();
     let lines = text.lines().map(|line| shortened(line, columns) + "\n");
     CLEAR.to_owned() + &lines.collect::<String>()
 }

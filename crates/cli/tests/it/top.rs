@@ -117,6 +117,11 @@ fn a_run_is_seen_and_its_policy_changed() {
         table.stdout
     );
     assert!(table.stdout.contains("hybrid-min"), "{}", table.stdout);
+    let drawn = run(dir, &["top", &pid, "--once", "--histogram"]);
+    let (table, histogram) = drawn.stdout.split_once("\n\n").unwrap();
+    assert!(table.contains("hybrid-min"), "{}", drawn.stdout);
+    assert!(histogram.starts_with("mem:16M?model=optane, read: "), "{}", drawn.stdout);
+    assert!(histogram.contains(" I/Os timed\n") && histogram.contains('█'), "{}", drawn.stdout);
     // A table each interval, for as long as the run lasts.
     let mut watching = meantime(dir, &["top", &pid, "--interval", "0.2"])
         .env("XDG_RUNTIME_DIR", dir)
