@@ -84,6 +84,16 @@ pub enum OpenError {
         /// The device.
         uri: String,
     },
+    /// The device is the kernel's, and has no NVMe controller that would describe it.
+    #[error(
+        "{uri}: only an NVMe controller describes itself, and this is a file, or a disk of another \
+         driver: name a namespace of the kernel's (kernel:/dev/nvme0n1), or a device that Meantime \
+         drives, e.g. mem:1G"
+    )]
+    NoController {
+        /// The device.
+        uri: String,
+    },
     /// The URI names no software SSD.
     #[error("{uri}: this build has no software SSD (feature `ssd`)")]
     NoSsd {

@@ -148,7 +148,8 @@ pub use meantime_fabrics::{Host, Subsystem};
 pub use meantime_nvme_spec::fabrics::SubsystemType;
 pub use nvme_device::NvmeDevice;
 pub use open::{
-    discover, discover_as, open, open_nvme, open_partition, partitions, signature, signatures,
+    Queried, discover, discover_as, open, open_nvme, open_partition, open_queried, partitions,
+    signature, signatures,
 };
 #[cfg(feature = "ssd")]
 pub use open::{make_ssd, start_ssd};

@@ -8,13 +8,16 @@ mod tcp;
 mod user;
 mod vfio;
 
+use std::sync::Arc;
+
 use super::any::Device;
 use super::error::OpenError;
 use super::kernel::KernelDevice;
 use super::nvme_device::NvmeDevice;
-use super::options::OpenOptions;
+use super::options::{Access, OpenOptions};
 use super::uri::{CommonUri, Uri, UriError};
 use meantime_fabrics::{Host, Subsystem};
+use meantime_nvme::AdminQueries;
 pub use partition::{open_partition, partitions, signature, signatures};
 
 /// Opens the device that `uri` names.
@@ -55,6 +58,41 @@ pub fn open_nvme(uri: &str, options: &OpenOptions) -> Result<NvmeDevice, OpenErr
         Device::Nvme(device) => Ok(device),
         Device::Kernel(_) => unreachable!("checked above"),
     }
+}
+
+/// A device, and what answers queries about it.
+pub struct Queried {
+    /// The device.
+    pub device: Device,
+    /// Its controller.
+    pub controller: Arc<dyn AdminQueries>,
+    /// The identifier of its namespace.
+    pub nsid: u32,
+}
+
+/// Opens the device that `uri` names to ask its controller, which may be the kernel's; such a
+/// device is opened for reading only.
+///
+/// # Errors
+/// Returns [`OpenError`], which gives the cause and a remedy; [`OpenError::NoController`] for what
+/// the kernel has beside NVMe SSDs.
+pub fn open_queried(uri: &str, options: &OpenOptions) -> Result<Queried, OpenError> {
+    let none = || OpenError::NoController { uri: uri.to_owned() };
+    let access = match uri.parse()? {
+        // A file would be made.
+        Uri::Kernel { kernel, .. } if kernel.create_bytes.is_some() => return Err(none()),
+        Uri::Kernel { .. } => Access::Read,
+        _ => options.access,
+    };
+    let device = open(uri, &OpenOptions { access, ..options.clone() })?;
+    let (controller, nsid) = match &device {
+        Device::Nvme(device) => {
+            let controller: Arc<dyn AdminQueries> = Arc::clone(device.controller()) as _;
+            (controller, device.namespace().nsid)
+        }
+        Device::Kernel(device) => device.controller()?.ok_or_else(none)?,
+    };
+    Ok(Queried { device, controller, nsid })
 }
 
 /// Asks the discovery service of the NVMe/TCP target that `uri` names (`nvme+tcp://HOST[:PORT]`)

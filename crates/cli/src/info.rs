@@ -7,7 +7,8 @@ mod smart;
 
 use std::process::ExitCode;
 
-use meantime_block::{Device, NvmeDevice, OpenOptions};
+use meantime_block::{BlockDevice as _, NvmeDevice, OpenOptions, Queried};
+use meantime_nvme::Identified;
 use serde_json::{Value, json};
 
 use crate::cli::InfoArgs;
@@ -23,16 +24,20 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let uri = args.device.trim();
     // A device that was taken from the kernel's driver is given back before the end.
     signal::catch();
-    let device = meantime_block::open_nvme(uri, &OpenOptions::default())
-        .map_err(|error| crate::failure::named(uri, &error))?;
+    let Queried { device, controller, nsid } =
+        meantime_block::open_queried(uri, &OpenOptions::default())
+            .map_err(|error| crate::failure::named(uri, &error))?;
+    let asked = &*controller;
+    let ours = device.as_nvme().map(NvmeDevice::controller);
     let controller =
-        controller::facts(device.controller().info(), device.controller().max_queue_entries());
-    let features = features::features(&device);
-    let smart = smart::facts(&device);
-    let more = more::facts(&device);
-    let namespaces = namespaces(&device);
-    let block_bytes = device.namespace().block_bytes();
-    let partitions = partitions::contents(&Device::Nvme(device.clone()));
+        controller::facts(&asked.identified().info, ours.map(|ours| ours.max_queue_entries()));
+    let features = features::features(asked, nsid);
+    let smart = smart::facts(asked);
+    // The kernel's driver uses no other arbitration than round robin.
+    let more = more::facts(asked, nsid, ours.is_some_and(|ours| ours.has_queue_classes()));
+    let namespaces = namespaces(asked.identified(), nsid);
+    let block_bytes = device.info().block_bytes;
+    let partitions = partitions::contents(&device);
     let of_all = |contents: &[Content]| -> Vec<_> {
         contents.iter().map(|content| content.facts(block_bytes)).collect()
     };
@@ -79,15 +84,14 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
 }
 
 /// The namespaces, also those that cannot be used.
-fn namespaces(device: &NvmeDevice) -> Vec<Vec<Fact>> {
+fn namespaces(identified: &Identified, opened: u32) -> Vec<Vec<Fact>> {
     let blocks_of = |blocks: u32| match blocks {
         0 => "none".to_owned(),
         1 => "1 block".to_owned(),
         blocks => format!("{blocks} blocks"),
     };
-    let usable = device.controller().namespaces().iter().map(|ns| {
-        let (block_bytes, opened) =
-            (u64::from(ns.block_bytes()), ns.nsid == device.namespace().nsid);
+    let usable = identified.namespaces.iter().map(|ns| {
+        let (block_bytes, opened) = (u64::from(ns.block_bytes()), ns.nsid == opened);
         facts! {
             "NSID", "nsid": ns.nsid;
             "size", "bytes": ns.bytes() => figures::bytes(ns.bytes());
@@ -105,7 +109,7 @@ fn namespaces(device: &NvmeDevice) -> Vec<Vec<Fact>> {
             "", "opened": opened;
         }
     });
-    let unusable = device.controller().unusable_namespaces().iter().map(|(nsid, why)| {
+    let unusable = identified.unusable.iter().map(|(nsid, why)| {
         facts! {
             "NSID", "nsid": nsid;
             "usable", "usable": false => format!("no: {why}");

@@ -18,7 +18,7 @@ use io_uring::{IoUring, Parameters, Submitter, cqueue, opcode, squeue};
 use meantime_nvme_spec::sqe::Sqe;
 
 use self::command::{Data, IO, IO_VEC};
-pub use self::command::{identify, namespace_id};
+pub use self::command::{admin_read, identify, namespace_id};
 use super::dma::Iova;
 use super::pages::Pages;
 use super::scatter::Vectors;

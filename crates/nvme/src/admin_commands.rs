@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 
 use super::controller::Controller;
 use super::error::{Error, Result};
+use super::identified::Identified;
 
 /// A namespace's globally unique identifiers, as far as it has them (1.4 §5.15.2, CNS 03h).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -43,15 +44,145 @@ impl NamespaceIds {
     }
 }
 
-impl Controller {
+/// What is asked of a controller by admin commands that only read, whoever drives it.
+pub trait AdminQueries: Send + Sync {
+    /// What Identify reported.
+    fn identified(&self) -> &Identified;
+
+    /// Executes `sqe`, whose name is `command`: an admin command that only reads, and transfers
+    /// `bytes` of data to the host, at most 4,096. Returns CQE.DW0 and the data.
+    ///
+    /// # Errors
+    /// Returns [`Error::Admin`] with the controller's status, or why there is none.
+    fn query(&self, command: &'static str, sqe: Sqe, bytes: usize) -> Result<(u32, Vec<u8>)>;
+
+    /// Whether events that a log page tells of stay asserted although the page is read (RAE),
+    /// because another driver waits for them.
+    fn retains_events(&self) -> bool {
+        false
+    }
+
     /// Reads feature `fid` (NVMe Base 1.4 §5.13).
     ///
     /// # Errors
     /// Returns the controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
-    pub fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
-        Ok(self.execute("Get Features", Sqe::get_features(0, nsid, fid, sel::CURRENT, 0), None)?.0)
+    fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
+        let sqe = Sqe::get_features(0, nsid, fid, sel::CURRENT, 0);
+        Ok(self.query("Get Features", sqe, 0)?.0)
     }
 
+    /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
+    ///
+    /// # Errors
+    /// Fails if there is no memory. Returns [`Error::Unsupported`] unless `bytes` is a positive
+    /// multiple of 4, or the controller's error.
+    fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
+        if bytes == 0 || !bytes.is_multiple_of(4) {
+            return Err(Error::Unsupported(format!(
+                "{bytes} bytes of a log page (a positive multiple of 4 is possible)"
+            )));
+        }
+        let mut log = Vec::new();
+        while log.len() < bytes as usize {
+            let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
+            // Events stay asserted (RAE) until the last part is read.
+            let more = log.len() + len < bytes as usize;
+            let (rae, dwords) = (more || self.retains_events(), len as u32 / 4);
+            let sqe = Sqe::get_log_page(0, nsid, lid, 0, rae, dwords, offset, 0, 0);
+            log.extend(self.query("Get Log Page", sqe, len)?.1);
+        }
+        Ok(log)
+    }
+
+    /// The SMART / health log (1.4 §5.14.1.2).
+    ///
+    /// # Errors
+    /// Returns the controller's error.
+    fn smart(&self) -> Result<SmartLog> {
+        log(self, lid::SMART, "SMART log")
+    }
+
+    /// The entries of the error log (1.4 §5.14.1.1), the latest first, at most `most`.
+    ///
+    /// # Errors
+    /// Returns the controller's error.
+    fn error_log(&self, most: u16) -> Result<Vec<ErrorLogEntry>> {
+        let entries = most.min(self.identified().info.error_log_entries).max(1);
+        let bytes = u32::from(entries) * size_of::<ErrorLogEntry>() as u32;
+        let bytes = self.get_log_page(lid::ERROR_INFORMATION, NSID_BROADCAST, bytes)?;
+        let entries = bytes.chunks_exact(size_of::<ErrorLogEntry>());
+        let entries = entries.filter_map(|bytes| ErrorLogEntry::read_from_bytes(bytes).ok());
+        // An error count of 0 is an entry that was never used.
+        Ok(entries
+            .take_while(|entry| entry.error_count.get() != 0)
+            .take(usize::from(most))
+            .collect())
+    }
+
+    /// The firmware slots (1.4 §5.14.1.3).
+    ///
+    /// # Errors
+    /// Returns the controller's error.
+    fn firmware_slots(&self) -> Result<FirmwareSlotLog> {
+        log(self, lid::FIRMWARE_SLOT, "firmware slot log")
+    }
+
+    /// The supported commands and their effects (1.4 §5.14.1.5); `None` if the controller does not
+    /// keep this log.
+    ///
+    /// # Errors
+    /// Returns the controller's error.
+    fn commands_supported(&self) -> Result<Option<CommandsSupportedLog>> {
+        // A controller without the log would put the request into its error log.
+        if !self.identified().info.has_commands_log {
+            return Ok(None);
+        }
+        log(self, lid::COMMANDS_SUPPORTED, "commands supported log").map(Some)
+    }
+
+    /// The identifiers of namespace `nsid`. They are empty if the controller does not support the
+    /// query (before 1.3).
+    ///
+    /// # Errors
+    /// Returns the controller's error.
+    fn namespace_ids(&self, nsid: u32) -> Result<NamespaceIds> {
+        let version = self.identified().info.version;
+        if (version.major(), version.minor()) < (1, 3) {
+            return Ok(NamespaceIds::default());
+        }
+        let sqe = Sqe::identify(0, nsid, cns::NAMESPACE_ID_DESCRIPTORS, 0, 0, 0);
+        let (_, list) = self.query("Identify (namespace identification descriptors)", sqe, 4096)?;
+        Ok(NamespaceIds::of(&list))
+    }
+}
+
+fn log<T: FromBytes>(
+    of: &(impl AdminQueries + ?Sized),
+    lid: u8,
+    structure: &'static str,
+) -> Result<T> {
+    let bytes = of.get_log_page(lid, NSID_BROADCAST, size_of::<T>() as u32)?;
+    let what = format!("{} bytes", bytes.len());
+    T::read_from_bytes(&bytes).map_err(|_| Error::Invalid { structure, what })
+}
+
+impl AdminQueries for Controller {
+    fn identified(&self) -> &Identified {
+        &self.identified
+    }
+
+    fn query(&self, command: &'static str, sqe: Sqe, bytes: usize) -> Result<(u32, Vec<u8>)> {
+        if bytes == 0 {
+            return Ok((self.execute(command, sqe, None)?.0, Vec::new()));
+        }
+        let data = self.heap().alloc(bytes)?;
+        let sqe = sqe.with_prps(data.iova().0, 0);
+        let (dw0, data) = self.execute(command, sqe, Some(data))?;
+        Ok((dw0, data.ok_or(Error::Gone)?.to_vec()))
+    }
+}
+
+impl Controller {
     /// Writes feature `fid` while this controller is open: it is set again after a reset, and not
     /// saved in the device. With the volatile write cache off (1.4 §5.21.1.6), every completed
     /// write is durable, and slower.
@@ -85,100 +216,6 @@ impl Controller {
         };
         let value = InterruptCoalescing(0).with_thr(threshold).with_time(time_100us);
         self.set_feature(fid::INTERRUPT_COALESCING, 0, value.0).map(drop)
-    }
-
-    /// Reads the first `bytes` of log page `lid`, a page of memory at a time.
-    ///
-    /// # Errors
-    /// Fails if there is no memory. Returns [`Error::Unsupported`] unless `bytes` is a positive
-    /// multiple of 4, or the controller's error.
-    pub fn get_log_page(&self, lid: u8, nsid: u32, bytes: u32) -> Result<Vec<u8>> {
-        if bytes == 0 || !bytes.is_multiple_of(4) {
-            return Err(Error::Unsupported(format!(
-                "{bytes} bytes of a log page (a positive multiple of 4 is possible)"
-            )));
-        }
-        let mut log = Vec::new();
-        while log.len() < bytes as usize {
-            let (offset, len) = (log.len() as u64, (bytes as usize - log.len()).min(4096));
-            let data = self.heap().alloc(len)?;
-            // Events stay asserted (RAE) until the last part is read.
-            let more = log.len() + len < bytes as usize;
-            let sqe =
-                Sqe::get_log_page(0, nsid, lid, 0, more, len as u32 / 4, offset, data.iova().0, 0);
-            let (_, data) = self.execute("Get Log Page", sqe, Some(data))?;
-            log.extend_from_slice(&data.ok_or(Error::Gone)?);
-        }
-        Ok(log)
-    }
-
-    fn log<T: FromBytes>(&self, lid: u8, structure: &'static str) -> Result<T> {
-        let bytes = self.get_log_page(lid, NSID_BROADCAST, size_of::<T>() as u32)?;
-        let what = format!("{} bytes", bytes.len());
-        T::read_from_bytes(&bytes).map_err(|_| Error::Invalid { structure, what })
-    }
-
-    /// The SMART / health log (1.4 §5.14.1.2).
-    ///
-    /// # Errors
-    /// Returns the controller's error.
-    pub fn smart(&self) -> Result<SmartLog> {
-        self.log(lid::SMART, "SMART log")
-    }
-
-    /// The entries of the error log (1.4 §5.14.1.1), the latest first, at most `most`.
-    ///
-    /// # Errors
-    /// Returns the controller's error.
-    pub fn error_log(&self, most: u16) -> Result<Vec<ErrorLogEntry>> {
-        let entries = most.min(self.info().error_log_entries).max(1);
-        let bytes = u32::from(entries) * size_of::<ErrorLogEntry>() as u32;
-        let bytes = self.get_log_page(lid::ERROR_INFORMATION, NSID_BROADCAST, bytes)?;
-        let entries = bytes.chunks_exact(size_of::<ErrorLogEntry>());
-        let entries = entries.filter_map(|bytes| ErrorLogEntry::read_from_bytes(bytes).ok());
-        // An error count of 0 is an entry that was never used.
-        Ok(entries
-            .take_while(|entry| entry.error_count.get() != 0)
-            .take(usize::from(most))
-            .collect())
-    }
-
-    /// The firmware slots (1.4 §5.14.1.3).
-    ///
-    /// # Errors
-    /// Returns the controller's error.
-    pub fn firmware_slots(&self) -> Result<FirmwareSlotLog> {
-        self.log(lid::FIRMWARE_SLOT, "firmware slot log")
-    }
-
-    /// The supported commands and their effects (1.4 §5.14.1.5); `None` if the controller does not
-    /// keep this log.
-    ///
-    /// # Errors
-    /// Returns the controller's error.
-    pub fn commands_supported(&self) -> Result<Option<CommandsSupportedLog>> {
-        // A controller without the log would put the request into its error log.
-        if !self.info().has_commands_log {
-            return Ok(None);
-        }
-        self.log(lid::COMMANDS_SUPPORTED, "commands supported log").map(Some)
-    }
-
-    /// The identifiers of namespace `nsid`. They are empty if the controller does not support the
-    /// query (before 1.3).
-    ///
-    /// # Errors
-    /// Returns the controller's error.
-    pub fn namespace_ids(&self, nsid: u32) -> Result<NamespaceIds> {
-        let version = self.info().version;
-        if (version.major(), version.minor()) < (1, 3) {
-            return Ok(NamespaceIds::default());
-        }
-        let data = self.heap().alloc(4096)?;
-        let sqe = Sqe::identify(0, nsid, cns::NAMESPACE_ID_DESCRIPTORS, 0, data.iova().0, 0);
-        let (_, data) =
-            self.execute("Identify (namespace identification descriptors)", sqe, Some(data))?;
-        Ok(NamespaceIds::of(&data.ok_or(Error::Gone)?))
     }
 }
 

@@ -19,6 +19,7 @@ use super::enable::{
 };
 use super::error::{Error, Result};
 use super::features::{Features, Sender};
+use super::identified::Identified;
 use super::identify::{ControllerInfo, NamespaceInfo};
 use super::queue::{MAX_SLOTS, QueuePair};
 use super::registers::{Registers, is_alive};
@@ -91,10 +92,7 @@ pub struct Controller {
     shadows: Option<Shadows>,
     options: ControllerOptions,
     cap: Cap,
-    info: ControllerInfo,
-    namespaces: Vec<NamespaceInfo>,
-    /// Namespaces that cannot be used, with the reason.
-    unusable: Vec<(u32, String)>,
+    pub(super) identified: Identified,
     admin: Mutex<Admin>,
     /// Reset epoch: even while enabled, odd while being reset, [`EPOCH_GONE`] once permanently
     /// gone. Each reset adds 2.
@@ -163,16 +161,16 @@ impl Controller {
             .and_then(|()| identify(&context, &heap, cap, options.io_queues, &mut admin))
             .and_then(|found| {
                 let mut sender = Sender { context, queue: &mut admin, heap: &heap };
-                apply(&mut features, &mut sender, cap, &options, &found.0)?;
-                if options.sgl && !has_sgls(&found.0) {
+                apply(&mut features, &mut sender, cap, &options, &found.info)?;
+                if options.sgl && !has_sgls(&found.info) {
                     tracing::warn!("the controller has no SGLs: PRPs are used");
                 }
-                if wants_shadows(&found.0, registers.transport(), &options) {
+                if wants_shadows(&found.info, registers.transport(), &options) {
                     shadows.insert(Shadows::new(&heap, cap.dstrd())?).configure(&mut sender)?;
                 }
                 Ok(found)
             });
-        let (info, namespaces, unusable) = match found {
+        let identified = match found {
             Ok(found) => found,
             Err(error) => {
                 let error = registers.explain(error);
@@ -185,8 +183,8 @@ impl Controller {
                 return Err(error);
             }
         };
-        let qids = vec![false; usize::from(info.io_queues)];
-        let vectors = vec![false; usize::from(info.vectors)];
+        let qids = vec![false; usize::from(identified.info.io_queues)];
+        let vectors = vec![false; usize::from(identified.info.vectors)];
         let controller = Arc::new(Self {
             registers,
             clock,
@@ -194,9 +192,7 @@ impl Controller {
             shadows,
             options,
             cap,
-            info,
-            namespaces,
-            unusable,
+            identified,
             admin: Mutex::new(Rank::Admin, Admin { queue: Some(admin), qids, vectors, features }),
             epoch: AtomicU32::new(0),
             memory_released: AtomicBool::new(false),
@@ -226,17 +222,17 @@ impl Controller {
 
     /// The controller's own description.
     pub fn info(&self) -> &ControllerInfo {
-        &self.info
+        &self.identified.info
     }
 
     /// The usable namespaces.
     pub fn namespaces(&self) -> &[NamespaceInfo] {
-        &self.namespaces
+        &self.identified.namespaces
     }
 
     /// The unusable namespaces, with the reason.
     pub fn unusable_namespaces(&self) -> &[(u32, String)] {
-        &self.unusable
+        &self.identified.unusable
     }
 
     /// The usable namespace `nsid`.
@@ -244,12 +240,10 @@ impl Controller {
     /// # Errors
     /// Returns [`Error::NoNamespace`], which lists the existing ones.
     pub fn namespace(&self, nsid: u32) -> Result<NamespaceInfo> {
-        self.namespaces.iter().find(|ns| ns.nsid == nsid).copied().ok_or_else(|| {
-            let mut have: Vec<String> =
-                self.namespaces.iter().map(|ns| ns.nsid.to_string()).collect();
-            have.extend(
-                self.unusable.iter().map(|(nsid, why)| format!("{nsid} (not usable: {why})")),
-            );
+        let Identified { namespaces, unusable, .. } = &self.identified;
+        namespaces.iter().find(|ns| ns.nsid == nsid).copied().ok_or_else(|| {
+            let mut have: Vec<String> = namespaces.iter().map(|ns| ns.nsid.to_string()).collect();
+            have.extend(unusable.iter().map(|(nsid, why)| format!("{nsid} (not usable: {why})")));
             Error::NoNamespace {
                 nsid,
                 have: if have.is_empty() { "none".into() } else { have.join(", ") },
@@ -294,7 +288,7 @@ impl Controller {
 
     /// Whether long transfers are described by SGLs.
     pub fn uses_sgls(&self) -> bool {
-        self.options.sgl && has_sgls(&self.info)
+        self.options.sgl && has_sgls(self.info())
     }
 
     /// Whether the doorbells of I/O queues are shadowed by memory.
@@ -636,16 +630,16 @@ impl Controller {
             let why = self.trouble();
             let why = why.as_deref().unwrap_or("something else disabled it: power may have failed");
             tracing::warn!(device = %self.describe(), why, "the controller has to begin anew");
-            if self.info.volatile_write_cache {
+            if self.info().volatile_write_cache {
                 self.cache_losses.fetch_add(1, Ordering::AcqRel);
             }
         }
         queue.reset();
         start(registers, &self.clock, self.cap, arbitration(self.cap, &self.options), queue)?;
         let context = self.context();
-        set_queue_count(&context, queue, self.info.io_queues)?;
+        set_queue_count(&context, queue, self.info().io_queues)?;
         let mut sender = Sender { context, queue: &mut *queue, heap: &self.heap };
-        apply(features, &mut sender, self.cap, &self.options, &self.info)?;
+        apply(features, &mut sender, self.cap, &self.options, self.info())?;
         if let Some(shadows) = &self.shadows {
             shadows.configure(&mut sender)?;
         }
@@ -664,7 +658,7 @@ impl Controller {
 
     /// Whether the controller has an optional I/O command, one of [`oncs`].
     pub fn supports(&self, command: u16) -> bool {
-        self.info.oncs & command != 0
+        self.info().oncs & command != 0
     }
 
     /// Whether blocks can be deallocated.

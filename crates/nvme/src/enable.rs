@@ -1,17 +1,15 @@
 //! Enabling and disabling a controller, and identifying it (NVMe Base 1.4 §7.6).
 
 use meantime_nvme_spec::features::{NumberOfQueues, fid};
-use meantime_nvme_spec::identify::{
-    ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns,
-};
+use meantime_nvme_spec::identify::cns;
 use meantime_nvme_spec::regs::{Aqa, Cap, Cc, Csts, GONE, VS, Vs};
 use meantime_nvme_spec::sqe::Sqe;
-use meantime_nvme_spec::status::StatusCode;
-use zerocopy::FromBytes;
 
-use super::admin::{AdminContext, AdminQueue, is_code};
+use super::admin::{AdminContext, AdminQueue};
 use super::error::{Error, Result};
-use super::identify::{ControllerInfo, NamespaceInfo};
+use super::identified::{CONTROLLER, Identified, controller_data};
+use super::identify::ControllerInfo;
+use super::prp;
 use super::registers::Registers;
 use meantime_hw::{Clock, DmaHeap};
 
@@ -138,8 +136,6 @@ pub(super) fn set_queue_count(
     Ok(granted.sq().min(granted.cq()).min(u32::from(wanted)) as u16)
 }
 
-pub(super) type Identified = (ControllerInfo, Vec<NamespaceInfo>, Vec<(u32, String)>);
-
 /// Reads what the controller says of itself and its namespaces. Requests `io_queues` I/O queue
 /// pairs.
 pub(super) fn identify(
@@ -150,54 +146,16 @@ pub(super) fn identify(
     admin: &mut AdminQueue,
 ) -> Result<Identified> {
     let transport = context.registers.transport();
-    let page =
-        |nsid: u32, cns: u8, what: &'static str, admin: &mut AdminQueue| -> Result<Vec<u8>> {
-            let data = heap.alloc(4096)?;
-            let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
-            let (_, data) = admin.execute(context, what, sqe, Some(data))?;
-            Ok(data.map(|data| data.to_vec()).unwrap_or_default())
-        };
-    let short = |structure: &'static str| Error::Invalid { structure, what: "too short".into() };
-
-    let bytes = page(0, cns::CONTROLLER, "Identify (controller)", admin)?;
-    let raw = IdentifyController::read_from_bytes(&bytes)
-        .map_err(|_| short("Identify Controller data"))?;
-    let mut info = ControllerInfo::validate(&raw, cap, Vs(transport.read32(VS)))?;
+    let page = |admin: &mut AdminQueue, command, nsid, cns| -> Result<Vec<u8>> {
+        let data = heap.alloc(4096)?;
+        let sqe = Sqe::identify(0, nsid, cns, 0, data.iova().0, 0);
+        let (_, data) = admin.execute(context, command, sqe, Some(data))?;
+        Ok(data.map(|data| data.to_vec()).unwrap_or_default())
+    };
+    let raw = controller_data(&page(admin, CONTROLLER, 0, cns::CONTROLLER)?)?;
+    let version = Vs(transport.read32(VS));
+    let mut info = ControllerInfo::validate(&raw, Some(cap), version, prp::MAX_BYTES as u64)?;
     info.vectors = transport.vectors();
     info.io_queues = set_queue_count(context, admin, io_queues.max(1))?;
-
-    // Controllers before 1.1 have no active list: every identifier is tried (1.4 §5.15.2.2).
-    let ids: Vec<u32> =
-        match page(0, cns::ACTIVE_NAMESPACE_LIST, "Identify (active namespaces)", admin) {
-            Ok(bytes) => {
-                let list = ActiveNamespaceList::read_from_bytes(&bytes)
-                    .map_err(|_| short("active namespace list"))?;
-                list.iter().collect()
-            }
-            Err(error) if is_code(&error, StatusCode::InvalidFieldInCommand) => {
-                (1..=info.namespace_count.min(1024)).collect()
-            }
-            Err(error) => return Err(error),
-        };
-    let (mut usable, mut unusable) = (Vec::new(), Vec::new());
-    for nsid in ids {
-        let bytes = match page(nsid, cns::NAMESPACE, "Identify (namespace)", admin) {
-            Ok(bytes) => bytes,
-            Err(error @ Error::Admin { .. }) => {
-                unusable.push((nsid, error.to_string()));
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let raw = IdentifyNamespace::read_from_bytes(&bytes)
-            .map_err(|_| short("Identify Namespace data"))?;
-        if raw.nsze.get() == 0 {
-            continue; // Inactive: all zeroes (1.4 §5.15.2.1).
-        }
-        match NamespaceInfo::validate(nsid, &raw, &info) {
-            Ok(ns) => usable.push(ns),
-            Err(error) => unusable.push((nsid, error.to_string())),
-        }
-    }
-    Ok((info, usable, unusable))
+    Identified::of(info, &mut |command, nsid, cns| page(admin, command, nsid, cns))
 }

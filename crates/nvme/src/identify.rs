@@ -7,7 +7,6 @@ use meantime_nvme_spec::identify::{
 use meantime_nvme_spec::regs::{Cap, Vs};
 
 use super::error::{Error, Result};
-use super::prp;
 
 /// The properties of a controller that the driver and its users need.
 #[derive(Debug, Clone)]
@@ -22,8 +21,8 @@ pub struct ControllerInfo {
     pub firmware: String,
     /// Version of the specification.
     pub version: Vs,
-    /// Controller capabilities.
-    pub cap: Cap,
+    /// Controller capabilities; `None` if another driver has the registers.
+    pub cap: Option<Cap>,
     /// The most data per command in bytes.
     pub max_transfer_bytes: u32,
     /// Namespaces that can exist.
@@ -57,11 +56,17 @@ pub struct ControllerInfo {
 }
 
 impl ControllerInfo {
-    /// Validates `raw` against the driver's requirements.
+    /// Validates `raw` against the driver's requirements. The driver has commands of at most
+    /// `max_bytes` of data.
     ///
     /// # Errors
     /// Returns [`Error::Invalid`] or [`Error::Unsupported`], naming the field.
-    pub(crate) fn validate(raw: &IdentifyController, cap: Cap, version: Vs) -> Result<Self> {
+    pub(crate) fn validate(
+        raw: &IdentifyController,
+        cap: Option<Cap>,
+        version: Vs,
+        max_bytes: u64,
+    ) -> Result<Self> {
         let invalid = |what: String| Error::Invalid { structure: "Identify Controller data", what };
         // Before 1.4 the field is reserved, and 0.
         if raw.cntrltype == controller_type::DISCOVERY {
@@ -82,7 +87,7 @@ impl ControllerInfo {
             return Err(invalid("NN is 0: no namespace can exist".into()));
         }
         // MDTS is in units of the minimum page size; 0 means no limit (1.4 §5.15.2.1).
-        let unit_shift = 12 + u32::from(cap.mpsmin());
+        let unit_shift = 12 + cap.map_or(0, |cap| u32::from(cap.mpsmin()));
         let by_controller = match raw.mdts {
             0 => u64::MAX,
             mdts => 1u64.checked_shl(unit_shift + u32::from(mdts)).unwrap_or(u64::MAX),
@@ -94,7 +99,7 @@ impl ControllerInfo {
             firmware: ascii(&raw.fr),
             version,
             cap,
-            max_transfer_bytes: by_controller.min(prp::MAX_BYTES as u64) as u32,
+            max_transfer_bytes: by_controller.min(max_bytes).min(u32::MAX.into()) as u32,
             namespace_count: nn,
             volatile_write_cache: raw.vwc & 1 != 0,
             oncs: raw.oncs.get(),

@@ -39,7 +39,7 @@
 //!   controller  Controller: queues, reset, giving up
 //!   io_queue    IoQueue: a queue pair of a live controller, with the time-out ladder
 //!   admin_commands    what callers ask of a controller: features, log pages
-//!   error, identify, arbitration, shadow     what else a controller has
+//!   error, identify, identified, arbitration, shadow    what else a controller has
 //! ```
 //!
 //! A command's tag is its slot. Slots `0..assigned` are assigned by the caller, so that the common
@@ -65,6 +65,7 @@ mod features;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod identified;
 pub mod identify;
 pub mod io_queue;
 pub mod prp;
@@ -75,10 +76,11 @@ pub mod retry;
 mod ring;
 mod shadow;
 
-pub use admin_commands::NamespaceIds;
+pub use admin_commands::{AdminQueries, NamespaceIds};
 pub use arbitration::QueueClass;
 pub use controller::{Controller, ControllerOptions};
 pub use error::{Error, Result};
+pub use identified::{Identified, ReadPage};
 pub use identify::{ControllerInfo, NamespaceInfo, PowerState};
 pub use io_queue::IoQueue;
 pub use queue::{Command, CommandError, Op, Outcome, QueueCounters, QueueFull, QueuePair};

@@ -22,6 +22,10 @@ for nsid in 1 2; do
             check "kernel:$dev $how: $had interrupts" [ $had -gt 20 ]
         fi
     done
+    # What the controller says of itself, by the kernel's passthrough of admin commands.
+    check "info of kernel:$dev" meantime info --device "kernel:$dev"
+    says "it has the model of $dev" "QEMU NVMe"
+    says "it has the health of $dev" "power cycles"
     ours=$(meantime copy "kernel:$dev" - 2>/dev/null | sha256sum | cut -d ' ' -f 1)
     check "copy of $dev" [ "$ours" = "$(kernel_sum a $nsid)" ]
     say "image a$nsid $ours"

@@ -35,6 +35,8 @@ for nsid in 1 2; do
         # More than one command can have.
         verified "kernel:$ng" $how --rw write --bs 1m --size 8m --iodepth 2 --fsync 4
     done
+    check "info of kernel:$ng" meantime info --device "kernel:$ng"
+    says "it has the health of $ng" "power cycles"
     # Written by one, read by the other, both ways.
     ours=$(our_sum "kernel:$ng")
     check "the block device of $ng has the same" [ "$ours" = "$(kernel_sum a $nsid)" ]

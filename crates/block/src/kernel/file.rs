@@ -134,6 +134,17 @@ impl KernelFile {
         self.created.is_some()
     }
 
+    /// Whether it is a namespace of the kernel's NVMe driver, or a partition of one.
+    pub(super) fn is_nvme(&self) -> bool {
+        self.is_device && self.disk.as_ref().is_some_and(|disk| disk.name.starts_with("nvme"))
+    }
+
+    /// The most data that the kernel's driver puts into a command, in bytes.
+    pub(super) fn max_command_bytes(&self) -> u64 {
+        let kib = self.disk.as_ref().and_then(|disk| disk.queue_file("max_hw_sectors_kb"));
+        kib.and_then(|kib| kib.parse().ok()).map_or(u64::MAX, |kib: u64| kib << 10)
+    }
+
     /// Checks that the kernel can poll for its I/O. The error has the reason and a remedy.
     pub(super) fn can_poll(&self, direct: bool) -> Result<(), String> {
         if !direct {

@@ -8,6 +8,7 @@
 //! available. Any other policy is an error with the reason.
 
 mod channel;
+mod controller;
 mod file;
 mod io;
 mod namespace;
@@ -21,6 +22,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::sync::{Arc, OnceLock};
 
 pub use self::channel::KernelChannel;
+use self::controller::KernelController;
 use self::file::KernelFile;
 use self::shared::Shared;
 use super::device::{BlockDevice, BlockInfo, ChannelOptions};
@@ -30,6 +32,7 @@ use super::uri::KernelUri;
 use meantime_completion::Policy;
 use meantime_hw::uring::KernelMemory;
 use meantime_hw::{DmaHeap, DmaMap};
+use meantime_nvme::{AdminQueries, Error};
 
 /// A file, a block device or an NVMe namespace's character device of the kernel, or a part of it. A
 /// clone is the same device.
@@ -100,6 +103,13 @@ impl KernelDevice {
     /// The reason why it cannot be written, if there is one.
     pub fn read_only(&self) -> Option<&str> {
         self.protected.as_deref().or(self.shared.file.read_only.as_deref())
+    }
+
+    /// The controller, and the identifier of its namespace, if the kernel's NVMe driver has it.
+    /// `None` for another driver's device, and for a file.
+    pub(super) fn controller(&self) -> Result<Option<(Arc<dyn AdminQueries>, u32)>, Error> {
+        let of = KernelController::of(&self.shared.file)?;
+        Ok(of.map(|(controller, nsid)| (Arc::new(controller) as Arc<dyn AdminQueries>, nsid)))
     }
 
     /// Whether a part of the `bytes` from `offset_bytes` was never written. The file system answers

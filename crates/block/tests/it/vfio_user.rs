@@ -9,7 +9,7 @@ use meantime_block::{
 };
 use meantime_completion::Policy;
 use meantime_hw::{Clock, UserOptions, UserTransport};
-use meantime_nvme::{CommandError, ControllerOptions};
+use meantime_nvme::{AdminQueries as _, CommandError, ControllerOptions};
 use meantime_ssd::served::{Server, Socket, SocketOptions};
 use meantime_ssd::{Medium, Model, Ssd, SsdConfig};
 

@@ -4,7 +4,8 @@ use crate::facts::{Fact, facts, names_of};
 use crate::figures;
 use meantime_nvme::ControllerInfo;
 use meantime_nvme_spec::identify::{oacs, oncs};
-use meantime_nvme_spec::regs::CAP_CSS_NVM;
+use meantime_nvme_spec::regs::{CAP_CSS_NVM, Cap};
+use serde_json::Value;
 
 const ONCS: &[(u64, &str)] = &[
     (oncs::COMPARE as u64, "Compare"),
@@ -32,25 +33,48 @@ const OACS: &[(u64, &str)] = &[
     (oacs::LOCKDOWN as u64, "Lockdown"),
 ];
 
-/// Returns the controller's facts. `queue_entries` is the maximum that the driver uses for a queue.
-pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
-    let (cap, version) = (info.cap, info.version);
+/// Returns the controller's facts. `queue_entries` is the maximum that our driver uses for a queue;
+/// `None` if the kernel's driver has the controller.
+pub(super) fn facts(info: &ControllerInfo, queue_entries: Option<u16>) -> Vec<Fact> {
+    let version = info.version;
     let version = format!("{}.{}.{}", version.major(), version.minor(), version.tertiary());
-    let largest = cap.max_queue_entries();
-    let used = if u32::from(queue_entries) < largest {
-        format!(", {queue_entries} used")
-    } else {
-        String::new()
-    };
-    let (least_page, most_page) = (u64::from(cap.min_page_size()), u64::from(cap.max_page_size()));
-    let nvm = cap.css() & CAP_CSS_NVM != 0;
     let transfer = u64::from(info.max_transfer_bytes);
-    facts! {
+    let ours = |count: u16| queue_entries.map(|_| count);
+    let mut all = facts! {
         "model", "model": info.model;
         "serial number", "serial": info.serial;
         "firmware", "firmware": info.firmware;
         "PCI vendor", "vendor_id": info.vendor_id => format!("{:#06x}", info.vendor_id);
         "NVMe version", "version": version;
+    };
+    all.extend(match info.cap {
+        Some(cap) => capabilities(cap, queue_entries),
+        None => facts! {
+            "CAP", "cap": Value::Null => "not told: the kernel's driver has the registers";
+        },
+    });
+    all.extend(facts! {
+        "most data a command", "max_transfer_bytes": transfer => figures::bytes(transfer);
+        "namespaces", "namespace_count": info.namespace_count
+            => format!("up to {}", info.namespace_count);
+        "volatile write cache", "volatile_write_cache": info.volatile_write_cache
+            => if info.volatile_write_cache { "present" } else { "none" };
+        "I/O queue pairs", "io_queues": ours(info.io_queues);
+        "interrupt vectors", "vectors": ours(info.vectors);
+        "optional I/O commands", "oncs": info.oncs => names_of(u64::from(info.oncs), ONCS);
+        "optional admin commands", "oacs": info.oacs => names_of(u64::from(info.oacs), OACS);
+        "event requests", "event_requests": info.event_requests;
+    });
+    all
+}
+
+fn capabilities(cap: Cap, queue_entries: Option<u16>) -> Vec<Fact> {
+    let largest = cap.max_queue_entries();
+    let used = queue_entries.filter(|entries| u32::from(*entries) < largest);
+    let used = used.map_or_else(String::new, |entries| format!(", {entries} used"));
+    let (least_page, most_page) = (u64::from(cap.min_page_size()), u64::from(cap.max_page_size()));
+    let nvm = cap.css() & CAP_CSS_NVM != 0;
+    facts! {
         "CAP", "cap": format!("{:#018x}", cap.0);
         "  queue entries", "max_queue_entries": largest => format!("up to {largest}{used}");
         "  contiguous queues", "contiguous_queues_required": cap.cqr()
@@ -62,15 +86,5 @@ pub(super) fn facts(info: &ControllerInfo, queue_entries: u16) -> Vec<Fact> {
         "  page size", "page_bytes": [least_page, most_page]
             => format!("{} to {}", figures::bytes(least_page), figures::bytes(most_page));
         "  NVM command set", "nvm_command_set": nvm;
-        "most data a command", "max_transfer_bytes": transfer => figures::bytes(transfer);
-        "namespaces", "namespace_count": info.namespace_count
-            => format!("up to {}", info.namespace_count);
-        "volatile write cache", "volatile_write_cache": info.volatile_write_cache
-            => if info.volatile_write_cache { "present" } else { "none" };
-        "I/O queue pairs", "io_queues": info.io_queues;
-        "interrupt vectors", "vectors": info.vectors;
-        "optional I/O commands", "oncs": info.oncs => names_of(u64::from(info.oncs), ONCS);
-        "optional admin commands", "oacs": info.oacs => names_of(u64::from(info.oacs), OACS);
-        "event requests", "event_requests": info.event_requests;
     }
 }

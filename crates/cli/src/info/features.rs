@@ -1,7 +1,6 @@
 //! Features of interest, with their values in words (NVMe Base 1.4 §5.21.1).
 
-use meantime_block::NvmeDevice;
-use meantime_nvme::{Controller, Error};
+use meantime_nvme::{AdminQueries, Error};
 use meantime_nvme_spec::features::{
     Arbitration, AsyncEventConfig, ErrorRecovery, InterruptCoalescing, InterruptVectorConfig,
     NumberOfQueues, PowerManagement, TemperatureThreshold, VolatileWriteCache, WriteAtomicity, fid,
@@ -72,14 +71,12 @@ fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-/// Reads the features from the controller of `device`.
-pub(super) fn features(device: &NvmeDevice) -> Vec<Vec<Fact>> {
-    let nsid = device.namespace().nsid;
-    let controller = device.controller();
+/// Reads the features from `controller`; those of a namespace of namespace `nsid`.
+pub(super) fn features(controller: &dyn AdminQueries, nsid: u32) -> Vec<Vec<Fact>> {
     let ask = |&(fid, name, in_words): &(u8, &'static str, InWords)| {
         let value = match fid {
             // A Get Features would leave an entry in the device's error log.
-            fid::VOLATILE_WRITE_CACHE if !controller.info().volatile_write_cache => {
+            fid::VOLATILE_WRITE_CACHE if !controller.identified().info.volatile_write_cache => {
                 Err("the controller has no volatile write cache".to_owned())
             }
             // This feature is the namespace's; the others are the controller's.
@@ -102,7 +99,7 @@ pub(super) fn features(device: &NvmeDevice) -> Vec<Vec<Fact>> {
     FEATURES.iter().map(ask).collect()
 }
 
-fn get(controller: &Controller, fid: u8, nsid: u32) -> Result<u32, String> {
+fn get(controller: &dyn AdminQueries, fid: u8, nsid: u32) -> Result<u32, String> {
     controller.get_feature(fid, nsid).map_err(|error| match error {
         Error::Admin { status, .. } => format!("refused: {status}"),
         other => other.to_string(),

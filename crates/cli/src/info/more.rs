@@ -1,7 +1,6 @@
 //! Power states, firmware slots, commands, errors, and the namespaces' identifiers.
 
-use meantime_block::NvmeDevice;
-use meantime_nvme::{Controller, Error, NamespaceIds, PowerState};
+use meantime_nvme::{AdminQueries, Error, NamespaceIds, PowerState};
 use meantime_nvme_spec::opcode::{AdminOpcode, IoOpcode};
 use serde_json::{Value, json};
 
@@ -11,15 +10,19 @@ use crate::figures::wrapped;
 /// Number of error log entries that are shown.
 const ERRORS_SHOWN: u16 = 4;
 
-/// Returns the answer to each query, or why it was refused.
-pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
-    let controller = device.controller();
-    let states = &controller.info().power_states;
+/// Returns the answer to each query, or why it was refused. `nsid` is the opened namespace, and
+/// `has_queue_classes` says how queues are arbitrated.
+pub(super) fn facts(
+    controller: &dyn AdminQueries,
+    nsid: u32,
+    has_queue_classes: bool,
+) -> Vec<Fact> {
+    let info = &controller.identified().info;
+    let states = &info.power_states;
     let in_words: Vec<String> = states.iter().map(power_words).collect();
     let as_json: Vec<Value> = states.iter().map(power_json).collect();
-    let classes =
-        if controller.has_queue_classes() { "weighted round robin" } else { "round robin" };
-    let sgls = controller.info().sgls;
+    let classes = if has_queue_classes { "weighted round robin" } else { "round robin" };
+    let sgls = info.sgls;
     let mut rows = facts! {
         "power states", "power_states": as_json => in_words.join("\n");
         "arbitration", "arbitration": classes;
@@ -28,7 +31,7 @@ pub(super) fn facts(device: &NvmeDevice) -> Vec<Fact> {
     rows.push(asked("firmware slots", "firmware_slots", firmware(controller)));
     rows.push(asked("commands supported", "commands_supported", commands(controller)));
     rows.push(asked("error log", "error_log", errors(controller)));
-    let ids = controller.namespace_ids(device.namespace().nsid).map(|ids| ids_words(&ids));
+    let ids = controller.namespace_ids(nsid).map(|ids| ids_words(&ids));
     rows.push(asked("opened namespace", "namespace_ids", ids));
     rows
 }
@@ -62,7 +65,7 @@ fn power_json(state: &PowerState) -> Value {
     })
 }
 
-fn firmware(controller: &Controller) -> Answer {
+fn firmware(controller: &dyn AdminQueries) -> Answer {
     let log = controller.firmware_slots()?;
     let revision = |slot| log.revision(slot).map(str::trim_end).filter(|text| !text.is_empty());
     let slots: Vec<(u8, &str)> = (1..=7).filter_map(|slot| Some((slot, revision(slot)?))).collect();
@@ -75,7 +78,7 @@ fn firmware(controller: &Controller) -> Answer {
 }
 
 /// Returns the supported admin and I/O commands by name, vendor-specific ones by number.
-fn commands(controller: &Controller) -> Answer {
+fn commands(controller: &dyn AdminQueries) -> Answer {
     let Some(log) = controller.commands_supported()? else {
         return Ok(("not told".to_owned(), Value::Null));
     };
@@ -92,7 +95,7 @@ fn commands(controller: &Controller) -> Answer {
     Ok((words, json!({ "admin": admin, "io": io })))
 }
 
-fn errors(controller: &Controller) -> Answer {
+fn errors(controller: &dyn AdminQueries) -> Answer {
     let entries = controller.error_log(ERRORS_SHOWN)?;
     let words = entries.iter().map(|entry| {
         let (number, queue) = (entry.error_count.get(), entry.sqid.get());

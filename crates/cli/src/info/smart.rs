@@ -1,6 +1,6 @@
 //! The SMART / health log in words (NVMe Base 1.4 §5.14.1.2).
 
-use meantime_block::NvmeDevice;
+use meantime_nvme::AdminQueries;
 use meantime_nvme_spec::log::critical_warning;
 
 use crate::facts::{Fact, facts, names_of};
@@ -24,8 +24,8 @@ pub(super) fn celsius(kelvin: u16) -> String {
 }
 
 /// Returns the log, or the controller's error.
-pub(super) fn facts(device: &NvmeDevice) -> Result<Vec<Fact>, String> {
-    let log = device.controller().smart().map_err(|error| error.to_string())?;
+pub(super) fn facts(controller: &dyn AdminQueries) -> Result<Vec<Fact>, String> {
+    let log = controller.smart().map_err(|error| error.to_string())?;
     let kelvin = log.composite_temperature.get();
     let warning = log.critical_warning;
     // Data units are thousands of 512 bytes.

@@ -73,6 +73,10 @@ fn devices() {
         refused("vfio:fffe:ff:1f.7", &["fffe:ff:1f.7", "no such PCI device"]);
     }
     refused(&["bench", "--device", "mem:1M?cpu=1000"], 1, &["cpu=1000"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let file = format!("kernel:{}?direct=0", file.path().display());
+    refused(&["info", "--device", &file], 1, &["only an NVMe controller", "kernel:/dev/nvme0n1"]);
     refused(&["bench", "--device", "file:a?create=1M,file:./a?create=1M"], 1, &["same file"]);
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use io_uring::types::Fixed;
 use io_uring::{opcode, squeue};
+use meantime_nvme_spec::opcode::admin;
 use meantime_nvme_spec::sqe::Sqe;
 use meantime_nvme_spec::status::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -116,34 +117,67 @@ pub fn namespace_id(file: BorrowedFd<'_>) -> io::Result<u32> {
     u32::try_from(nsid).map_err(|_| io::Error::last_os_error())
 }
 
+/// The most data of one [`admin_read`]: a page.
+const READ_BYTES: usize = 4096;
+
+/// The number of bytes that the admin command `sqe` transfers to the host at most; `None` if it is
+/// none that only reads, or transfers more than [`READ_BYTES`].
+fn read_bytes(sqe: &Sqe) -> Option<usize> {
+    let [opcode, ..] = sqe.cdw0.get().to_le_bytes();
+    match opcode {
+        // A feature's data are at most those of the LBA Range Type (1.4 §5.21.1.3): 4,096 bytes.
+        admin::IDENTIFY | admin::GET_FEATURES => Some(READ_BYTES),
+        admin::GET_LOG_PAGE => {
+            // NUMDU is in CDW11, NUMDL in CDW10 (1.4 §5.14), 0's based.
+            let dwords = (sqe.cdw11.get() & 0xffff) << 16 | sqe.cdw10.get() >> 16;
+            let bytes = (u64::from(dwords) + 1) * 4;
+            (bytes <= READ_BYTES as u64).then_some(bytes as usize)
+        }
+        _ => None,
+    }
+}
+
+/// Has the kernel's driver send the admin command `sqe` to the controller behind `file`, a device
+/// of a namespace. Returns CQE.DW0 and the data, a page where the command does not say how much it
+/// is; or the controller's status. The addresses in `sqe` are of no account.
+///
+/// # Errors
+/// Returns the kernel's error: EACCES without CAP_SYS_ADMIN, ENOTTY if `file` is no such device.
+/// Only commands that read are sent: Identify, Get Features, and Get Log Page of up to 4,096 bytes.
+/// Any other is [`io::ErrorKind::Unsupported`].
+pub fn admin_read(
+    file: BorrowedFd<'_>,
+    sqe: &Sqe,
+) -> io::Result<std::result::Result<(u32, Vec<u8>), Status>> {
+    let Some(len) = read_bytes(sqe) else {
+        let what = "only Identify, Get Features and Get Log Page of a page are passed on";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, what));
+    };
+    let mut data = vec![0; len];
+    let addr = data.as_mut_ptr().expose_provenance() as u64;
+    let mut command = Passthrough::new(sqe, addr, len as u32);
+    // SAFETY: NVME_IOCTL_ADMIN_CMD reads and writes one `struct nvme_passthru_cmd`, which `command`
+    // is. The command is one that `read_bytes` knows: it transfers at most `len` bytes, and all of
+    // them from the controller. The kernel writes them to `data`, which is that long and not
+    // otherwise borrowed, and whose bytes may have any value.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ADMIN as _, &raw mut command) };
+    match result {
+        0 => Ok(Ok((command.result, data))),
+        ..0 => Err(io::Error::last_os_error()),
+        status => Ok(Err(Status::from_bits(status as u16))),
+    }
+}
+
 /// Returns what Identify (1.4 §5.15) reports for `cns`, which selects a structure of 4,096 bytes.
 ///
 /// # Errors
 /// Returns the kernel's error, or the controller's status.
-pub fn identify<T: FromBytes + IntoBytes>(
-    file: BorrowedFd<'_>,
-    nsid: u32,
-    cns: u8,
-) -> io::Result<Box<T>> {
-    const { assert!(size_of::<T>() == 4096) };
-    let mut data = Box::new(T::new_zeroed());
-    let sqe = Sqe::identify(0, nsid, cns, 0, 0, 0);
-    let bytes = data.as_mut_bytes();
-    let mut command =
-        Passthrough::new(&sqe, bytes.as_mut_ptr().expose_provenance() as u64, bytes.len() as u32);
-    // SAFETY: NVME_IOCTL_ADMIN_CMD reads and writes one `struct nvme_passthru_cmd`, which `command`
-    // is. The command is Identify, whose data is 4,096 bytes from the controller: the kernel writes
-    // them to `data`, which is that long (asserted), not otherwise borrowed, and of a type that any
-    // bytes are a value of.
-    let result = unsafe { libc::ioctl(file.as_raw_fd(), IOCTL_ADMIN as _, &raw mut command) };
-    match result {
-        0 => Ok(data),
-        ..0 => Err(io::Error::last_os_error()),
-        status => {
-            let status = Status::from_bits(status as u16);
-            Err(io::Error::other(format!("the controller answered Identify with {status}")))
-        }
-    }
+pub fn identify<T: FromBytes>(file: BorrowedFd<'_>, nsid: u32, cns: u8) -> io::Result<T> {
+    const { assert!(size_of::<T>() == READ_BYTES) };
+    let (_, data) = admin_read(file, &Sqe::identify(0, nsid, cns, 0, 0, 0))?.map_err(|status| {
+        io::Error::other(format!("the controller answered Identify with {status}"))
+    })?;
+    T::read_from_bytes(&data).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
 #[cfg(test)]
@@ -177,5 +211,21 @@ mod tests {
         assert_eq!(namespace_id(file.as_fd()).map_err(errno), Err(Some(libc::ENOTTY)));
         let identified = identify::<IdentifyNamespace>(file.as_fd(), 1, 0).map(drop);
         assert_eq!(identified.map_err(errno), Err(Some(libc::ENOTTY)));
+    }
+
+    #[test]
+    fn only_commands_that_read_are_sent() {
+        let log = |dwords| read_bytes(&Sqe::get_log_page(0, 1, 2, 0, true, dwords, 0, 0, 0));
+        assert_eq!(log(128), Some(512));
+        assert_eq!(log(1024), Some(4096));
+        assert_eq!(log(1025), None);
+        assert_eq!(log(0x1_0001), None, "NUMDU counts");
+        assert_eq!(log(u32::MAX), None);
+        assert_eq!(read_bytes(&Sqe::get_features(0, 1, 3, 0, 0)), Some(4096));
+        let file = std::fs::File::open("/dev/null").unwrap();
+        for refused in [Sqe::set_features(0, 0, 6, false, 0), Sqe::delete_io_sq(0, 1)] {
+            let sent = admin_read(file.as_fd(), &refused).unwrap_err();
+            assert_eq!(sent.kind(), io::ErrorKind::Unsupported);
+        }
     }
 }

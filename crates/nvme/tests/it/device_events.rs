@@ -13,7 +13,7 @@ use meantime_hw::{
     Claim, Clock, DeviceEvent, DmaLimits, DmaMap, Doorbell, EventFd, EventHandler, Result,
     Transport,
 };
-use meantime_nvme::{CommandError, Controller, Error};
+use meantime_nvme::{AdminQueries as _, CommandError, Controller, Error};
 use meantime_nvme_spec::regs::{CC, CSTS, Cc, Csts};
 use meantime_ssd::{Fault, FaultPlan, Medium, SteppedSsd};
 use meantime_testkit::device;

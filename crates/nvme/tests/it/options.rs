@@ -4,7 +4,7 @@
 use meantime_block::{
     BlockChannel, BlockDevice, ChannelOptions, IoErrorKind, NvmeChannel, Request,
 };
-use meantime_nvme::{CommandError, ControllerOptions, Error, QueueClass};
+use meantime_nvme::{AdminQueries as _, CommandError, ControllerOptions, Error, QueueClass};
 use meantime_nvme_spec::features::{Arbitration, PowerManagement, fid};
 use meantime_nvme_spec::identify::oncs;
 use meantime_nvme_spec::opcode::{admin, io};

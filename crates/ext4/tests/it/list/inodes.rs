@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 
 use meantime_block::Device;
 use meantime_ext4::{FileSystem, MountOptions, NewNode};
+use meantime_nvme::AdminQueries as _;
 
 use meantime_testkit::image::{mkfs, mount, scratch, tools, writable};
 
