@@ -110,6 +110,7 @@ fn main() -> ExitCode {
         Command::Competitor(args) => competitor::run(args),
         Command::Man(args) => man::run(args),
         Command::Complete(args) => complete::run(args),
+        Command::Completions(args) => complete::print_script(args),
     };
     done.unwrap_or_else(|failure| {
         failure.show();

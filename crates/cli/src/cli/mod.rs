@@ -126,6 +126,10 @@ pub(crate) enum Command {
     /// The competing program of `anatomy`: not for the command line
     #[command(hide = true)]
     Competitor(CompetitorArgs),
+    /// Print a shell's script for completions: bash, zsh, fish
+    #[command(long_about = help!("completions", "about"))]
+    #[command(after_long_help = help!("completions", "after"))]
+    Completions(CompletionsArgs),
     /// Write the manual pages: for `make install`
     #[command(hide = true)]
     Man(ManArgs),
@@ -193,6 +197,13 @@ pub(crate) struct ManArgs {
     pub dir: PathBuf,
 }
 
+/// Options of `completions`.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    pub shell: Shell,
+}
+
 /// Options of `complete`, which shells call.
 #[derive(Debug, Args)]
 pub(crate) struct CompleteArgs {
@@ -209,11 +220,12 @@ pub(crate) struct CompleteArgs {
 /// A shell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
-    /// Gives words as they were typed, and inserts candidates as they are.
+    // Gives words as they were typed, and inserts candidates as they are. (What shells do is not
+    // for `--help`.)
     Bash,
-    /// Gives the last word as it was typed.
+    // Gives the last word as it was typed.
     Fish,
-    /// Gives words without their quotes.
+    // Gives words without their quotes.
     Zsh,
 }
 

@@ -1,5 +1,5 @@
-//! Completions that a shell offers at a press of Tab. The scripts in `completions/` call
-//! `meantime complete` for them.
+//! Completions that a shell offers at a press of Tab. The scripts in `completions/`, which
+//! `meantime completions` prints, call `meantime complete` for them.
 //!
 //! This opens nothing but regular image files, for the names in them. It writes nothing to stderr.
 
@@ -15,8 +15,9 @@ use clap::{Arg, Command, ValueHint};
 use clap_complete::engine::PathCompleter;
 use clap_complete::{ArgValueCompleter as Completer, CompletionCandidate};
 
-use crate::cli::{CompleteArgs, Shell};
+use crate::cli::{CompleteArgs, CompletionsArgs, Shell};
 use crate::failure::Failure;
+use crate::output;
 use word::Word;
 
 /// Runs the command. It prints one candidate a line: for bash ready to be inserted, for other
@@ -76,6 +77,16 @@ pub(crate) fn run(args: &CompleteArgs) -> Result<ExitCode, Failure> {
     // A shell that has gone away needs no candidates.
     let _ = std::io::stdout().write_all(&lines);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the script by which a shell asks for completions.
+pub(crate) fn print_script(args: &CompletionsArgs) -> Result<ExitCode, Failure> {
+    let script = match args.shell {
+        Shell::Bash => include_str!("../../completions/meantime.bash"),
+        Shell::Fish => include_str!("../../completions/meantime.fish"),
+        Shell::Zsh => include_str!("../../completions/_meantime"),
+    };
+    output::end(script.as_bytes())
 }
 
 /// Gives every argument that clap cannot complete by itself its completer, by the name of its value.

@@ -40,6 +40,18 @@ fn tab(shell: &str, setup: &str, dir: &Path, lines: &[&str]) -> Vec<String> {
     ran.stdout.lines().map(str::to_owned).collect()
 }
 
+#[test]
+fn the_command_prints_the_scripts() {
+    let dir = tempfile::tempdir().unwrap();
+    for (shell, file) in
+        [("bash", "meantime.bash"), ("zsh", "_meantime"), ("fish", "meantime.fish")]
+    {
+        let path = repository().join("crates/cli/completions").join(file);
+        let printed = succeed(dir.path(), &["completions", shell]).stdout;
+        assert_eq!(printed, std::fs::read_to_string(path).unwrap(), "{shell}");
+    }
+}
+
 /// What all shells complete alike.
 const ALIKE: &[(&str, &str)] = &[
     ("meantime dev", "meantime devices "),
