@@ -29,7 +29,7 @@ while left:
 
 # Several crates have the same text.
 texts = {}
-for package in sorted((packages[id] for id in found), key=lambda package: package["name"]):
+for package in sorted((packages[id] for id in found), key=lambda package: (package["name"], package["version"])):
     if package["source"] is None:
         continue
     title = f"{package['name']} {package['version']} ({package['license']})"
