@@ -22,13 +22,15 @@
 #                 make uninstall
 # make static     the command without libraries, for any Linux: all of it but the
 #                 shared-memory path of `run`
+# make release    that as an archive with manual pages, completions and sums, at
+#                 target/release-archive; make test-release tries it in a bare Debian
 # make deb        Debian packages, at target/deb; make test-packages tries them on a bare Debian
 # make wheel      the Python package, at target/wheels; make test-python tests it
 
 .PHONY: all build demo check test test-long setup setup-test format lint build-tests tests \
 	tests-long doctests quick loom fuzz faults crash crash-mount docs coverage bench bench-fs test-guest \
 	test-served bench-guest reproduce clean install uninstall static deb test-packages wheel \
-	test-python publish-check \
+	test-python publish-check release test-release \
 	test-aarch64 book
 .DEFAULT_GOAL := build
 
@@ -207,6 +209,12 @@ uninstall:
 
 static: setup
 	@scripts/static.sh
+
+release: static
+	@scripts/release.sh
+
+test-release: release
+	@scripts/release.sh test
 
 deb:
 	@scripts/setup.sh deb
