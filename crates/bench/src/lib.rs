@@ -9,8 +9,8 @@
 //!   (`job/keys`): an entry has a key's names, its kind of value and its range, default, field,
 //!   what it applies to and one line of help. Errors, `--help` and docs/fio.md come from it.
 //! - **I/Os.** A source (`source`) chooses them, pass by pass: [`pattern`] in order or each block
-//!   once at random; [`varied`] with varying sizes, or places that come again; `trim`
-//!   deallocates; `verify` writes data that it can check, and checks it.
+//!   once at random; [`varied`] with varying sizes, or places that come again; `replay` as a trace
+//!   says; `trim` deallocates; `verify` writes data that it can check, and checks it.
 //! - **Pace.** `shape` decides when an I/O is submitted and what comes between: flushes, pauses,
 //!   rates, batches.
 //! - **The loop.** [`engine`] keeps a number of I/Os in flight on a channel and measures their
@@ -33,7 +33,7 @@
 //! # Its parts, in reading order
 //!
 //! [`job`] → [`plan`] (a job with its devices and policies) → [`pattern`] and `source` → [`varied`]
-//! → `trim`, `verify` and `digest` (checksums) → `shape` → [`engine`] and `record` → [`run`]. Beside them are
+//! → `replay`, `trim`, `verify` and `digest` (checksums) → `shape` → [`engine`] and `record` → [`run`]. Beside them are
 //! [`competitor`], the work of a competing program, and [`memory`], the machine's amount of memory.
 
 #![forbid(unsafe_code)]
@@ -46,6 +46,7 @@ pub mod memory;
 pub mod pattern;
 pub mod plan;
 mod record;
+mod replay;
 pub mod run;
 mod shape;
 mod source;

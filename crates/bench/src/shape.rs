@@ -1,7 +1,8 @@
 //! Decides when the I/Os of a job are submitted, and what comes between them: flushes, pauses,
-//! rates and batches.
+//! rates, the times of a trace, and batches.
 
 use super::pattern::{Dir, Io, Rng};
+use super::replay::Times;
 use crate::job::{Job, Verify};
 
 /// The shape of the I/O of one thread of a cell, and its state.
@@ -24,6 +25,8 @@ pub(crate) struct Shape {
     carried_ns: [i64; 3],
     /// Sizes of batches.
     pub batch: Reaping,
+    /// The times of a trace.
+    replay: Option<Times>,
     /// An I/O that was chosen when time was up.
     pub held: Option<Io>,
 }
@@ -63,7 +66,9 @@ impl Shape {
         let writes = job.writes();
         let syncs = writes && (job.syncing.fsync + job.syncing.fdatasync > 0 || job.syncing.fua);
         let thinks = !pace.thinktime.is_zero();
-        if !syncs && !thinks && !pace.is_rated() && !job.batch.is_set() {
+        let replay = Times::of(job);
+        let is_paced = thinks || pace.is_rated() || replay.is_some();
+        if !syncs && !is_paced && !job.batch.is_set() {
             return None;
         }
         let depth = job.iodepth as usize;
@@ -94,6 +99,7 @@ impl Shape {
             // Trims have the rate of writes.
             spacing: [spacing(0), spacing(1), spacing(1)],
             poisson: pace.poisson.then(|| Rng::new(seed)),
+            replay,
             batch: Reaping {
                 submit: if submit == 0 { depth } else { submit.min(depth) },
                 least,
@@ -106,17 +112,19 @@ impl Shape {
     /// Returns the shape without settings that would end a warm-up early or prolong it.
     pub(crate) fn for_warm_up(&self) -> Self {
         let free = Self { sync_every: [0; 2], think: None, spacing: [None; 3], ..self.clone() };
-        Self { held: None, ..free }
+        Self { held: None, replay: None, ..free }
     }
 
     /// Begins a turn at `now_ns`. Due times keep their distance from the end of the last turn.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.due_ns = self.carried_ns.map(|carried_ns| now_ns.saturating_add_signed(carried_ns));
+        self.replay.iter_mut().for_each(|times| times.begin(now_ns));
     }
 
     /// Ends a turn at `now_ns`.
     pub(crate) fn rest(&mut self, now_ns: u64) {
         self.carried_ns = self.due_ns.map(|due_ns| due_ns.wrapping_sub(now_ns) as i64);
+        self.replay.iter_mut().for_each(|times| times.rest(now_ns));
     }
 
     /// Returns whether a flush must come before the next I/O.
@@ -128,6 +136,18 @@ impl Shape {
     /// Records that the flush completed.
     pub(crate) fn flushed(&mut self) {
         self.flushed_at = self.writes;
+        if self.step().is_some_and(|(_, is_flush)| is_flush) {
+            self.advance();
+        }
+    }
+
+    /// Returns when the next step of a trace is due, 0 if at once, and whether it is a flush.
+    pub(crate) fn step(&self) -> Option<(u64, bool)> {
+        self.replay.as_ref()?.next()
+    }
+
+    fn advance(&mut self) {
+        self.replay.iter_mut().for_each(Times::advance);
     }
 
     /// Returns the pause that must come before the next I/O, and the part of it that the thread
@@ -173,6 +193,7 @@ impl Shape {
             None => mean_ns,
         };
         self.writes += u64::from(io.dir == Dir::Write);
+        self.advance();
         if let Some(think) = &mut self.think {
             think.since += 1;
         }

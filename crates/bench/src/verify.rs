@@ -9,6 +9,7 @@ pub(crate) use block::Rules;
 use block::{FOREIGN, Report, Stamp, corrupt};
 
 use super::pattern::{Dir, Io, Pattern, PatternSpec};
+use super::replay::Replay;
 use super::source::Source;
 use super::varied::Varied;
 
@@ -38,6 +39,8 @@ pub(crate) enum Course {
     Plain(Box<Pattern>),
     /// With differing sizes, or to places that come again.
     Varied(Box<Varied>),
+    /// As a trace says.
+    Replay(Box<Replay>),
 }
 
 impl Source for Course {
@@ -45,6 +48,7 @@ impl Source for Course {
         match self {
             Self::Plain(pattern) => pattern.next_in_pass(),
             Self::Varied(varied) => varied.next_in_pass(),
+            Self::Replay(replay) => replay.next_in_pass(),
         }
     }
 
@@ -52,6 +56,7 @@ impl Source for Course {
         match self {
             Self::Plain(pattern) => pattern.begin_pass(),
             Self::Varied(varied) => varied.begin_pass(),
+            Self::Replay(replay) => replay.begin_pass(),
         }
     }
 }

@@ -4,6 +4,8 @@
 //! the loop waits for all I/Os in flight (as fio does), so nothing completes unseen. A flush
 //! therefore covers every write before it.
 
+use std::sync::atomic::Ordering;
+
 use meantime_block::{BlockChannel, Done, Request};
 
 use super::{Ended, Engine, Flight, Limit, Record, Source, quarantined};
@@ -114,12 +116,23 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
     }
 
     /// Returns whether `io` may be submitted now. If it may not, this has waited for a part of what
-    /// must come before: a flush, a pause, or its due time.
+    /// must come before: a flush, a pause, or its due time. (For the time of a trace's step it
+    /// waits with I/Os in flight.)
     fn is_time_for(&mut self, io: &Io) -> bool {
         if self.shape.is_flush_due() {
             self.wait_for_all();
             self.flush();
             return false;
+        }
+        if let Some((due_ns, is_flush)) = self.shape.step() {
+            self.wait_until(due_ns);
+            if is_flush && self.ended.is_none() {
+                self.wait_for_all();
+                self.flush();
+            }
+            if is_flush || self.ended.is_some() {
+                return false;
+            }
         }
         if let Some((pause_ns, spin_ns)) = self.shape.pause() {
             self.wait_for_all();
@@ -139,6 +152,24 @@ impl<C: BlockChannel, S: Source, R: Record> Round<'_, '_, C, S, R> {
             return false;
         }
         true
+    }
+
+    /// Waits until `due_ns`, or until the turn ends. Completions are taken meanwhile, so that they
+    /// are seen when they come.
+    fn wait_until(&mut self, due_ns: u64) {
+        let clock = self.engine.clock;
+        if clock.now_ns() >= due_ns {
+            return;
+        }
+        self.ring();
+        while self.out() > 0 && self.ended.is_none() && clock.now_ns() < due_ns {
+            let (stop, until_ns) = (self.engine.stop, due_ns.min(self.limit.until_ns));
+            let ends = || clock.now_ns() >= until_ns || stop.load(Ordering::Relaxed);
+            self.engine.channel.wait_until(&ends);
+            self.reap(0, usize::MAX);
+            self.end_if_due(clock.now_ns());
+        }
+        self.pause(due_ns, 0);
     }
 
     /// Rings the doorbell, and waits for all I/Os in flight.

@@ -13,6 +13,7 @@ mod payload;
 mod section;
 mod settings;
 mod sweep;
+mod trace;
 mod validate;
 mod value;
 mod variables;
@@ -33,3 +34,5 @@ pub use settings::{
     Syncing, Verify, VerifyKeys,
 };
 pub use sweep::{SWEEP_MAX, SWEPT, Sweep};
+pub(crate) use trace::Action;
+pub use trace::{ReplayKeys, Trace};

@@ -1,5 +1,6 @@
 //! A job, as the keys of its section define it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use meantime_hw::{IoPriority, SchedClass};
@@ -8,6 +9,7 @@ use super::error::{JobError, Origin, Problem};
 use super::settings::{
     Batch, Extent, FileKeys, LogKeys, Pace, Randomness, Rw, Sizes, Syncing, Verify, VerifyKeys,
 };
+use super::trace::{ReplayKeys, Trace};
 use crate::competitor::Kind;
 
 /// A key that was set, with its last value and place.
@@ -93,6 +95,10 @@ pub struct Job {
     pub pace: Pace,
     /// Number of I/Os submitted and completed at once.
     pub batch: Batch,
+    /// The trace to replay, and how.
+    pub replay: ReplayKeys,
+    /// The trace, once [`Job::read_trace`] has read it.
+    pub trace: Option<Arc<Trace>>,
     /// Logs to write.
     pub logs: LogKeys,
     /// Begin after the jobs before have ended.

@@ -16,8 +16,31 @@ impl Contradictions {
     }
 }
 
+const TIMED: &str = "a trace has the times of its I/Os";
+
+/// Keys without effect on a job with a trace, which tells what they do.
+const TRACED: &[&str] = &[
+    "rw",
+    "rwmixread",
+    "rwmixwrite",
+    "bs",
+    "bssplit",
+    "size",
+    "offset",
+    "io_size",
+    "norandommap",
+    "randrepeat",
+    "randseed",
+];
+
 /// Two keys of one section that contradict each other, and why.
 const ONE_OF: &[(&str, &str, &str)] = &[
+    ("read_iolog", "rate", TIMED),
+    ("read_iolog", "rate_iops", TIMED),
+    ("read_iolog", "thinktime", TIMED),
+    ("read_iolog", "loops", "a trace is replayed once"),
+    ("read_iolog", "time_based", "a trace is replayed once"),
+    ("read_iolog", "verify", "a trace does not tell what was written"),
     ("bs", "bssplit", "both say how large blocks are"),
     ("rate", "rate_iops", "both say how fast to go"),
     ("competitor", "hog", "both say what wants the same CPU"),
@@ -88,6 +111,8 @@ impl Job {
             );
             wrong.add_if(most < least, "iodepth_batch_complete_max", what);
         }
+        let is_unread = self.replay.log.is_some() && self.trace.is_none();
+        wrong.add_if(is_unread, "read_iolog", "read_iolog is not read by this command");
         let policies = self.completion.as_deref().unwrap_or("poll");
         wrong.add_if(
             self.hipri && policies.trim() != "poll",
@@ -184,7 +209,13 @@ impl Job {
                 format!("size is not a multiple of bs; the last {left_bytes} bytes are left out");
             warn("size", what);
         }
+        for key in TRACED.iter().filter(|key| self.trace.is_some() && self.is_set(key)) {
+            warn(key, format!("{key} has no effect with read_iolog"));
+        }
         for (key, why, is_strict) in self.idle_keys() {
+            if self.trace.is_some() && TRACED.contains(&key) {
+                continue;
+            }
             // A strict key with its default value needs no warning.
             if !is_strict || self.says(key) {
                 warn(key, format!("{key} has no effect {why}"));

@@ -18,6 +18,7 @@ use super::watch::{Watch, WatchedCell};
 use super::worker::{CellWork, Task, Work, Worker};
 use crate::pattern::{Pattern, PatternSpec};
 use crate::plan::JobPlan;
+use crate::replay::Replay;
 use crate::shape::Shape;
 use crate::trim::Trims;
 use crate::varied::{Varied, VariedSpec};
@@ -163,6 +164,10 @@ pub(super) fn task(plan: &JobPlan, info: &BlockInfo, [index, thread]: [usize; 2]
 }
 
 fn course(plan: &JobPlan, spec: PatternSpec) -> Course {
+    if let Some(trace) = &plan.job.trace {
+        let repeats = spec.passes.is_none();
+        return Course::Replay(Box::new(Replay::new(Arc::clone(trace), spec.block_shift, repeats)));
+    }
     match VariedSpec::of(&plan.job, spec) {
         Some(spec) => Course::Varied(Box::new(Varied::new(spec))),
         None => Course::Plain(Box::new(Pattern::new(spec))),

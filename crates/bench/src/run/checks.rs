@@ -97,6 +97,20 @@ fn check_writable(plan: &JobPlan, device: &Target, mounted: bool) -> Result<(), 
 pub(crate) fn check_ranges(plan: &JobPlan, info: &BlockInfo) -> Result<(), RunError> {
     let job = &plan.job;
     let (uri, block_bytes, device_bytes) = (&info.uri, u64::from(info.block_bytes), info.bytes());
+    let ios = job.trace.iter().flat_map(|trace| trace.ios());
+    for (_, offset_bytes, bytes, line) in ios {
+        let what = match offset_bytes + bytes {
+            end if end > device_bytes => format!("which has {device_bytes} bytes"),
+            _ if (offset_bytes | bytes).is_multiple_of(block_bytes) => continue,
+            _ => format!("whose blocks have {block_bytes} bytes"),
+        };
+        let log = job.replay.log.as_deref().unwrap_or_default();
+        refuse!(
+            job,
+            "{log}: line {line}: {bytes} bytes at {offset_bytes} cannot be replayed on {uri}, \
+             {what}"
+        );
+    }
     let (offset_bytes, part_bytes) = plan.range(info, 0);
     let whole_bytes = job.size.map(|size| size.resolve_bytes(device_bytes, block_bytes));
     let (read, write) = (job.sizes_of(0), job.sizes_of(1));

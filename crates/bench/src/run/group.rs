@@ -244,6 +244,9 @@ fn share_log_memory(groups: &mut [Group]) {
 /// Returns the maximum number of I/Os that thread `thread` of a job does on a device, if that ends
 /// it.
 pub(crate) fn ios_max(plan: &JobPlan, info: &BlockInfo, thread: usize) -> Option<u64> {
+    if plan.job.trace.is_some() {
+        return plan.job.number_ios;
+    }
     let spec = plan.pattern(info, thread);
     let by_amount =
         crate::pattern::Pattern::total_bytes(&spec).map(|bytes| bytes / plan.job.bs_min_bytes());

@@ -277,6 +277,7 @@ fn run<C: BlockChannel, R: Record>(
     match work {
         Work::Course(Course::Plain(pattern)) => of(engine, pattern.as_mut(), shape, limit, record),
         Work::Course(Course::Varied(varied)) => of(engine, varied.as_mut(), shape, limit, record),
+        Work::Course(Course::Replay(replay)) => of(engine, replay.as_mut(), shape, limit, record),
         Work::Trims(trims) => of(engine, trims.as_mut(), shape, limit, record),
         Work::Verified(verified) => of(engine, verified.as_mut(), shape, limit, record),
     }

@@ -18,6 +18,9 @@ use crate::output;
 /// The maximum size of a job file.
 const JOB_FILE_MAX_BYTES: u64 = 16 << 20;
 
+/// The maximum size of a trace.
+const TRACE_MAX_BYTES: u64 = 1 << 30;
+
 /// Returns the jobs of the file or of the command line, with the command line's keys on top, and
 /// warnings about them.
 ///
@@ -47,6 +50,12 @@ pub(crate) fn jobs(args: &BenchArgs) -> Result<(Vec<Job>, Vec<String>), Failure>
     for mut job in sweep.expand(&std::mem::take(&mut file.jobs)) {
         for (key, value) in job.sweep.clone() {
             set(&mut job, key, Some(&value), &mut file);
+        }
+        if !job.is_faulty
+            && let Err(error) = job.read_trace(|path| output::read_up_to(path, TRACE_MAX_BYTES))
+        {
+            file.errors.push(error);
+            job.is_faulty = true;
         }
         let unnamed = job.name.is_empty();
         if unnamed {

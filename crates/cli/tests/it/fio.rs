@@ -11,7 +11,7 @@ use crate::common::{json, succeed};
 use serde_json::Value;
 
 /// Runs a tool of fio's (or what its tools need) in `dir` to a successful end.
-fn tool(dir: &Path, program: &str, args: &[&str]) -> String {
+pub(crate) fn tool(dir: &Path, program: &str, args: &[&str]) -> String {
     let output =
         Command::new(program).current_dir(dir).args(args).output().unwrap_or_else(|error| {
             panic!(
@@ -45,7 +45,7 @@ fn jobs(report: &Value) -> &Vec<Value> {
 }
 
 /// The lines of a log, as numbers.
-fn log(path: &Path) -> Vec<Vec<u64>> {
+pub(crate) fn log(path: &Path) -> Vec<Vec<u64>> {
     let text =
         std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let number = |field: &str| {
@@ -178,7 +178,7 @@ fn every_key_of_fios_is_known() {
     std::fs::write(dir.path().join("j.fio"), format!("[a]\n{lines}")).unwrap();
     let ran = crate::common::run(dir.path(), &["bench", "j.fio"]);
     assert!(!ran.stderr.contains("unknown key"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("fio's key read_iolog is not supported: "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("fio's key replay_skip is not supported: "), "{}", ran.stderr);
     // All are said at once, each with its line.
     assert!(ran.stderr.lines().count() > 100, "{}", ran.stderr);
 }

@@ -14,6 +14,7 @@ mod devices;
 mod fio;
 mod fio_examples;
 mod fio_keys;
+mod fio_traces;
 mod fs;
 mod fs_write;
 mod image;

@@ -80,6 +80,7 @@ pub(in crate::job) const IGNORED: &[(&str, Accepts, &str)] = &[
         Any,
         "no files are made, opened anew or removed",
     ),
+    ("replay_redirect", AnyValue, "a trace is replayed on the job's device"),
     ("rate_min ratemin rate_iops_min", AnyValue, "a job is not ended for being slow"),
     ("rate_cycle ratecycle rate_ignore_thinktime", Any, "I/Os are evenly spaced"),
     (
@@ -143,10 +144,9 @@ pub(in crate::job) const REFUSED: &[(&str, &str)] = &[
     ),
     ("write_iolog", "say write_lat_log= and log_offset=1"),
     (
-        "read_iolog read_iolog_chunked replay_no_stall replay_redirect replay_scale replay_align \
-         replay_time_scale replay_skip merge_blktrace_file merge_blktrace_scalars \
-         merge_blktrace_iters",
-        "a recorded log cannot be replayed",
+        "read_iolog_chunked replay_scale replay_align replay_skip merge_blktrace_file \
+         merge_blktrace_scalars merge_blktrace_iters",
+        "a trace is read whole, and replayed as it is",
     ),
     (
         "filename_format unique_filename opendir file_append",

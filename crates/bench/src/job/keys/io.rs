@@ -1,7 +1,7 @@
 //! Keys for the I/Os and their places: directions, sizes, checks, offsets, files.
 
 use super::super::value::{self, RW_KINDS};
-use super::super::{Payload, lists};
+use super::super::{Payload, lists, trace};
 use super::key::{If, Key, MIXED, RANDOM, With, flag, key};
 use super::kind::{BYTES, By, FLAG, Field, INT_MAX, LENGTH, Noted, OFFSET, Opt, Unless0};
 use super::kind::{field, int};
@@ -87,6 +87,27 @@ const BS: Field = Field {
     differs: |_, _| true,
     takes: |_| "a size such as 4k, or read and write sizes such as 4k,8k".to_owned(),
 };
+
+pub(super) const TRACES: &[Key] = &[
+    key(
+        "read_iolog",
+        field!(replay.log, By("the name of an iolog of version 2 or 3", trace::name)),
+        "Replay the I/Os of a trace that fio's write_iolog has written, at their times; they all \
+         go to the job's device",
+    )
+    .listed("FILE"),
+    flag("replay_no_stall", field!(replay.no_stall, FLAG), "Replay it as fast as it goes")
+        .applies(&[With("read_iolog")])
+        .listed("0|1"),
+    key(
+        "replay_time_scale",
+        field!(replay.speed_percent, int(1, INT_MAX)),
+        "The speed of the replay, in percent of the recorded one",
+    )
+    .is("100")
+    .applies(&[With("read_iolog")])
+    .listed("PERCENT"),
+];
 
 pub(super) const CHECKS: &[Key] = &[
     key(

@@ -19,6 +19,7 @@ pub(in crate::job) struct Subject {
 /// All implemented keys.
 pub(in crate::job) const SUBJECTS: &[Subject] = &[
     Subject { name: "what", keys: io::WHAT },
+    Subject { name: "traces", keys: io::TRACES },
     Subject { name: "checks", keys: io::CHECKS },
     Subject { name: "where", keys: io::WHERE },
     Subject { name: "files", keys: io::FILES },

@@ -19,7 +19,7 @@ use meantime_testkit::rig;
 use super::*;
 use crate::job::Job;
 use crate::job::testing::{job, keys_of};
-use crate::pattern::Pattern;
+use crate::pattern::{Dir, Io, Pattern};
 use crate::plan::JobPlan;
 use crate::run::cells;
 use crate::run::checks::check_ranges;
@@ -235,4 +235,82 @@ fn what_shapes_a_course_is_among_the_pairs() {
             assert!(is_set, "{key} is in no setting");
         }
     }
+}
+
+/// When I/Os began, and the number of flushes.
+#[derive(Default)]
+struct Began(Vec<(u64, Io)>, usize);
+
+impl Record for Began {
+    fn done(&mut self, io: &Io, slat_ns: u64, clat_ns: u64, seen_ns: u64) {
+        self.0.push((seen_ns - clat_ns - slat_ns, *io));
+    }
+
+    fn submitted(&mut self, _: usize, _: u64) {}
+
+    fn reaped(&mut self, _: u64) {}
+
+    fn flushed(&mut self, _: u64) {
+        self.1 += 1;
+    }
+}
+
+/// No I/O begins before its time, nor much later.
+#[test]
+fn a_trace_is_replayed_at_its_times() {
+    const TRACE: &str = "fio version 3 iolog\n10 /d open\n10 /d write 4096 4096\n\
+                         15 /d read 8192 512\n5010 /d sync 0 0\n9010 /d write 512 1024\n";
+    let rig = Rig::new();
+    let plan = |keys: &[(&str, &str)], trace: &str| {
+        let keys = [&[("read_iolog", "t.log"), ("completion", "poll")], keys].concat();
+        let mut job = job(&keys);
+        job.read_trace(|_| Ok(trace.into())).unwrap();
+        job.validate().unwrap();
+        groups(vec![(job, vec![0])]).unwrap().remove(0)
+    };
+    for (keys, depth, due_us) in [
+        (&[][..], "4", [0, 5, 9_000]),
+        (&[("replay_time_scale", "50")], "4", [0, 10, 18_000]),
+        (&[("replay_time_scale", "900")], "1", [0, 0, 1_000]),
+        (&[("replay_no_stall", "1")], "4", [0; 3]),
+    ] {
+        let group = plan(&[&[("iodepth", depth)], keys].concat(), TRACE);
+        let plan = &group.plans[0];
+        let info = rig.device.info();
+        check_ranges(plan, info).unwrap();
+        let depth: u16 = depth.parse().unwrap();
+        let policy = Some(Policy::Poll);
+        let options = ChannelOptions { depth, policy, ..ChannelOptions::default() };
+        let mut channel = rig.device.channel(&options).unwrap();
+        let clock = channel.clock().clone();
+        let mut slots = Slots::new(&channel, usize::from(depth), 4096).unwrap();
+        let (stop, mut faults) = (AtomicBool::new(false), Faults::default());
+        let Task { mut work, mut shape, number_ios, .. } = cells::task(plan, info, [0, 0]);
+        assert_eq!(number_ios, Some(3));
+        let mut engine = Engine {
+            channel: &mut channel,
+            slots: &mut slots,
+            clock: &clock,
+            stop: &stop,
+            faults: &mut faults,
+        };
+        let (mut began, shape) = (Began::default(), shape.as_mut());
+        let start_ns = rig.ssd.peek_ns();
+        assert_eq!(run(&mut engine, &mut work, shape, Limit::NONE, &mut began), Ended::Dry);
+        assert_eq!((faults.errors, began.1), (0, 1));
+        began.0.sort_unstable_by_key(|(ns, _)| *ns);
+        let ios = began.0.iter().map(|(_, io)| (io.dir, io.lba, io.bytes)).collect_vec();
+        let expected = [(Dir::Write, 8, 4096), (Dir::Read, 16, 512), (Dir::Write, 1, 1024)];
+        assert_eq!(ios, expected, "{keys:?}");
+        for (at, due_us) in due_us.iter().enumerate() {
+            let late_ns = began.0[at].0.checked_sub(start_ns + due_us * 1_000).unwrap();
+            assert!(late_ns < 500_000, "{keys:?}: I/O {at} is {late_ns} ns late");
+        }
+    }
+    let beyond = plan(&[], "fio version 2 iolog\n/d read 1048064 1024\n");
+    let error = check_ranges(&beyond.plans[0], rig.device.info()).unwrap_err().to_string();
+    assert!(error.contains("t.log: line 2: ") && error.contains("1048576 bytes"), "{error}");
+    let odd = plan(&[], "fio version 2 iolog\n/d add\n/d read 100 512\n");
+    let error = check_ranges(&odd.plans[0], rig.device.info()).unwrap_err().to_string();
+    assert!(error.contains("line 3: ") && error.contains("blocks have 512"), "{error}");
 }
