@@ -101,8 +101,12 @@ counters! {
     injected_corruptions,
     /// Faults injected: completions with the wrong phase tag.
     injected_bad_phase,
+    /// Faults injected: completions without an interrupt.
+    injected_lost_interrupts,
     /// Faults injected: completions with a wrong SQ head.
     injected_bad_sqhd,
+    /// Faults injected: flushes that were not executed.
+    injected_ignored_flushes,
     /// Faults injected: writes that a power cut left incomplete.
     injected_tears,
     /// Refusals of any kind whose reasons were recorded. The latest can be queried.

@@ -48,6 +48,10 @@ impl Controller {
         } else {
             cq.post(outcome.dw0, sqhd, sq.qid, cid, status);
         }
+        if faults.silent {
+            self.counters.injected_lost_interrupts.add(1);
+            cq.unannounced -= 1;
+        }
         self.counters.cqes.add(1);
     }
 

@@ -2,6 +2,7 @@
 
 use meantime_nvme_spec::opcode::io;
 use meantime_nvme_spec::sqe::Sqe;
+use meantime_nvme_spec::status::Status;
 
 use super::Controller;
 use super::io::Executed;
@@ -50,7 +51,7 @@ impl Controller {
 
     #[cold]
     fn judge_at_length(&mut self, qid: u16, sqe: &Sqe, now_ns: u64) -> Option<Verdict> {
-        let verdict = self.faults.next(Seen::of(qid, sqe, now_ns));
+        let mut verdict = self.faults.next(Seen::of(qid, sqe, now_ns));
         if verdict.gone {
             self.unplug();
             return None;
@@ -61,6 +62,9 @@ impl Controller {
         }
         if verdict.status.is_some() {
             self.counters.injected_errors.add(1);
+        } else if verdict.ignored && sqe.opcode() == io::FLUSH {
+            verdict.status = Some(Status::SUCCESS);
+            self.counters.injected_ignored_flushes.add(1);
         }
         Some(verdict)
     }

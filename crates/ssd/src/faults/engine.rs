@@ -24,6 +24,8 @@ pub(crate) struct CqeFaults {
     /// Whether it is written twice.
     pub(crate) duplicate: bool,
     pub(crate) wrong_phase: bool,
+    /// Whether it raises no interrupt.
+    pub(crate) silent: bool,
     /// The SQ head to report.
     pub(crate) sqhd: Option<u16>,
 }
@@ -41,6 +43,8 @@ pub(crate) struct Verdict {
     pub(crate) corrupt_read: Option<Corruption>,
     pub(crate) corrupt_write: Option<Corruption>,
     pub(crate) torn: bool,
+    /// Whether the command, if it is a flush, is completed without being executed.
+    pub(crate) ignored: bool,
     /// Whether the command, the second one of a fused pair, is executed even if the first failed.
     pub(crate) unfused: bool,
     pub(crate) fatal: bool,
@@ -206,10 +210,12 @@ impl Verdict {
             Fault::DuplicateCqe => self.cqe.duplicate = true,
             Fault::StrayCqe => self.cqe.stray = true,
             Fault::WrongPhase => self.cqe.wrong_phase = true,
+            Fault::LostInterrupt => self.cqe.silent = true,
             Fault::WrongSqhd(sqhd) => self.cqe.sqhd = self.cqe.sqhd.or(Some(sqhd)),
             Fault::CorruptRead(bits) => self.corrupt_read = Some(Corruption { first_bit, bits }),
             Fault::CorruptWrite(bits) => self.corrupt_write = Some(Corruption { first_bit, bits }),
             Fault::TornWrite => self.torn = true,
+            Fault::IgnoredFlush => self.ignored = true,
             Fault::Unfused => self.unfused = true,
             Fault::FatalStatus => self.fatal = true,
             Fault::SurpriseRemoval => self.gone = true,

@@ -27,6 +27,8 @@ pub enum Fault {
     WrongPhase,
     /// Its completion reports this SQ head.
     WrongSqhd(u16),
+    /// Its completion is written, and no interrupt follows.
+    LostInterrupt,
     /// This number of consecutive bits of the data read is flipped. The status is success.
     CorruptRead(u32),
     /// This number of bits of the data stored is flipped. The status is success.
@@ -34,6 +36,8 @@ pub enum Fault {
     /// A power cut may leave only the first bytes of the write, below AWUPF and within a block.
     /// This affects only data in a volatile write cache.
     TornWrite,
+    /// A flush is completed with success, and nothing is flushed.
+    IgnoredFlush,
     /// The second command of a fused pair is executed although the first has failed.
     Unfused,
     /// CSTS.CFS is set instead of fetching the command.
@@ -49,7 +53,7 @@ pub enum Fault {
 }
 
 /// Every fault with its name in a plan, and its default value.
-pub(super) const FAULTS: [(&str, Fault); 16] = [
+pub(super) const FAULTS: [(&str, Fault); 18] = [
     ("status", Fault::Status(Status::SUCCESS)),
     ("lost-completion", Fault::LostCompletion),
     ("late-completion", Fault::LateCompletion(0)),
@@ -57,9 +61,11 @@ pub(super) const FAULTS: [(&str, Fault); 16] = [
     ("stray-cqe", Fault::StrayCqe),
     ("wrong-phase", Fault::WrongPhase),
     ("wrong-sqhd", Fault::WrongSqhd(u16::MAX)),
+    ("lost-interrupt", Fault::LostInterrupt),
     ("corrupt-read", Fault::CorruptRead(1)),
     ("corrupt-write", Fault::CorruptWrite(1)),
     ("torn-write", Fault::TornWrite),
+    ("ignored-flush", Fault::IgnoredFlush),
     ("unfused", Fault::Unfused),
     ("fatal-status", Fault::FatalStatus),
     ("surprise-removal", Fault::SurpriseRemoval),

@@ -177,6 +177,8 @@ fn any_fault() -> impl Strategy<Value = Fault> {
         Just(Fault::DuplicateCqe),
         Just(Fault::StrayCqe),
         Just(Fault::WrongPhase),
+        Just(Fault::LostInterrupt),
+        Just(Fault::IgnoredFlush),
         any::<u16>().prop_map(Fault::WrongSqhd),
         (1..4097u32).prop_map(Fault::CorruptRead),
         (1..4097u32).prop_map(Fault::CorruptWrite),
