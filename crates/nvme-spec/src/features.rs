@@ -45,6 +45,10 @@ pub mod sel {
     pub const CURRENT: u8 = 0;
     /// The default value.
     pub const DEFAULT: u8 = 1;
+    /// The saved value.
+    pub const SAVED: u8 = 2;
+    /// What the feature can do: whether it is saveable, per namespace and changeable.
+    pub const CAPABILITIES: u8 = 3;
 }
 
 bitfields! {

@@ -67,8 +67,24 @@ pub trait AdminQueries: Send + Sync {
     /// # Errors
     /// Returns the controller's error, e.g. *Invalid Field in Command* for an unsupported feature.
     fn get_feature(&self, fid: u8, nsid: u32) -> Result<u32> {
-        let sqe = Sqe::get_features(0, nsid, fid, sel::CURRENT, 0);
-        Ok(self.query("Get Features", sqe, 0)?.0)
+        self.get_feature_of(sel::CURRENT, fid, nsid)
+    }
+
+    /// Reads feature `fid` as `sel` says, a constant of
+    /// [`sel`](meantime_nvme_spec::features::sel).
+    ///
+    /// # Errors
+    /// Returns the controller's error.
+    fn get_feature_of(&self, sel: u8, fid: u8, nsid: u32) -> Result<u32> {
+        Ok(self.query("Get Features", Sqe::get_features(0, nsid, fid, sel, 0), 0)?.0)
+    }
+
+    /// Reads the data structure `cns` of Identify (1.4 §5.15): 4096 bytes, not validated.
+    ///
+    /// # Errors
+    /// Returns the controller's error, e.g. *Invalid Field in Command* for an unknown structure.
+    fn identify_data(&self, cns: u8, nsid: u32) -> Result<Vec<u8>> {
+        Ok(self.query("Identify", Sqe::identify(0, nsid, cns, 0, 0, 0), 4096)?.1)
     }
 
     /// Reads the first `bytes` of log page `lid`, a page of memory at a time.

@@ -101,6 +101,8 @@ pub struct Controller {
     memory_released: AtomicBool,
     /// Held while the device is released. Taken after `admin`, if both are.
     releasing: Mutex<()>,
+    /// Number of resets because CSTS.CFS was set, or RDY was not.
+    fatal_resets: AtomicU32,
     /// Number of times that a controller with a volatile cache was found disabled although this
     /// driver had not disabled it.
     cache_losses: AtomicU32,
@@ -199,6 +201,7 @@ impl Controller {
             releasing: Mutex::new(Rank::Releasing, ()),
             cache_losses: AtomicU32::new(0),
             losses_reported: AtomicU32::new(0),
+            fatal_resets: AtomicU32::new(0),
         });
         let listener = Arc::downgrade(&controller);
         controller.registers.transport().on_event(Box::new(move |event| {
@@ -422,6 +425,11 @@ impl Controller {
         }
     }
 
+    /// How often the controller was reset because it had failed (CSTS.CFS) or was disabled.
+    pub fn fatal_resets(&self) -> u32 {
+        self.fatal_resets.load(Ordering::Relaxed)
+    }
+
     /// Whether more than half of the queue pairs and of the interrupt vectors are free. In that
     /// case a caller may take one that it could do without.
     pub fn has_queues_to_spare(&self) -> bool {
@@ -512,6 +520,9 @@ impl Controller {
             return;
         }
         tracing::warn!(device = %self.describe(), "resetting the controller");
+        if self.is_fatal() {
+            self.fatal_resets.fetch_add(1, Ordering::Relaxed);
+        }
         self.epoch.store(seen_epoch + 1, Ordering::Release);
         let start_ns = self.clock.now_ns();
         let mut restarted = self.restart(&mut admin);
