@@ -51,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // Results and pages: it makes no measurements.
     ("report", &[]),
+    ("qualify", &["block", "completion", "hw", "nvme", "nvme-spec", "process", "random", "report"]),
     // It runs the command, and uses nothing of what it measures.
     ("reproduce", &["report"]),
     (
@@ -70,6 +71,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "nvme",
             "nvme-spec",
             "process",
+            "qualify",
             "random",
             "report",
             "reproduce",
