@@ -6,7 +6,8 @@
 //!
 //! # What it promises
 //! - An error is one line on stderr, with a remedy (`failure`). Exit status: 0 done, 1 an error, 2
-//!   an invalid command line, 3 a change that `--fail-if` forbids, 130 Ctrl-C.
+//!   an invalid command line, 3 a change that `--fail-if` forbids
+//!   or a device that deviates, 130 Ctrl-C.
 //! - A file of results appears whole or not at all (`output`).
 //! - Output that programs read (fio's JSON, exit codes) is stable.
 //!
@@ -24,6 +25,7 @@
 //!   fs/ run/        files
 //!   mount/          a file system in the kernel; also as mount(8)'s helper
 //!   man complete/   manual pages; what shells offer at Tab (their scripts: completions/)
+//!   qualify/        what is tried on a controller; the checks are in the crate meantime-qualify
 //!   ssd/ top/ devices/ bind/ calibrate/ copy/ info discover
 //! ```
 //!
@@ -56,6 +58,7 @@ mod metrics;
 mod mount;
 mod output;
 mod partitions;
+mod qualify;
 mod report;
 mod reproduce;
 mod run;
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Report(args) => report::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Info(args) => info::run(args),
+        Command::Qualify(args) => qualify::run(args),
         Command::Discover(args) => discover::run(args),
         Command::Copy(args) => copy::run(args),
         Command::Calibrate(args) => calibrate::run(args),

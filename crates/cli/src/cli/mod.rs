@@ -10,6 +10,7 @@ mod help;
 mod job_keys;
 mod mount;
 mod pci;
+mod qualify;
 mod reproduce;
 mod run;
 mod ssd;
@@ -34,6 +35,7 @@ pub(crate) use fs_write::{
 };
 pub(crate) use mount::{KernelMountArgs, MountHelperArgs, UmountArgs, UmountHelperArgs};
 pub(crate) use pci::{BindArgs, DevicesArgs, UnbindArgs};
+pub(crate) use qualify::QualifyArgs;
 pub(crate) use reproduce::ReproduceArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use ssd::{CtlArgs, SsdArgs, SsdCommand, SsdLog};
@@ -74,6 +76,9 @@ pub(crate) enum Command {
     /// Show what a device says of itself: identify, namespaces, features, SMART
     #[command(long_about = help!("info", "about"), after_long_help = help!("info", "after"))]
     Info(InfoArgs),
+    /// Try on a controller what has to work before it is trusted: one command, one page
+    #[command(long_about = help!("qualify", "about"), after_long_help = help!("qualify", "after"))]
+    Qualify(QualifyArgs),
     /// Ask an NVMe/TCP target which subsystems it has
     #[command(long_about = help!("discover", "about"))]
     #[command(after_long_help = help!("discover", "after"))]
@@ -337,6 +342,7 @@ mod tests {
             "report",
             "compare",
             "info",
+            "qualify",
             "calibrate",
             "anatomy",
             "waits",

@@ -25,6 +25,7 @@ mod kernel;
 mod metrics;
 mod mount;
 mod partitions;
+mod qualify;
 mod report;
 mod run;
 mod run_mounted;
