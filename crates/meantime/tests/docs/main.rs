@@ -65,6 +65,21 @@ fn quoted_names_exist() {
     report(&wrong);
 }
 
+/// The commands of the page about a first SSD are those of the guest's test.
+#[test]
+fn commands_of_the_first_ssd_are_tested() {
+    let script = &sources().texts["scripts/guest/tests/first-ssd.sh"];
+    let script = script.replace('"', "");
+    let script = script.replace("$address", "0000:01:00.0").replace("$serial", "SERIAL");
+    let pages = pages();
+    let (_, page, _) = pages.iter().find(|(path, ..)| *path == "docs/first-ssd.md").unwrap();
+    let blocks = page.blocks("sh");
+    let commands: Vec<_> = blocks.iter().flat_map(|(_, lines)| lines).collect();
+    assert!(commands.len() > 10, "{commands:?}");
+    let wrong = commands.iter().filter(|command| !script.contains(**command));
+    report(&wrong.map(|command| command.to_string()).collect::<Vec<_>>());
+}
+
 /// Functions are in the files that the same table row names.
 #[test]
 fn functions_are_where_tables_say() {
