@@ -108,8 +108,10 @@ pub fn allow_interrupts() {
 /// Ends the system call in which `thread` is, if it is in one and has [allowed
 /// that](allow_interrupts).
 pub fn interrupt<T>(thread: &JoinHandle<T>) {
+    // Of musl's C library it is a pointer.
+    let thread_id = thread.as_pthread_t() as libc::pthread_t;
     // SAFETY: a thread that was neither joined nor detached, as its handle shows.
-    unsafe { libc::pthread_kill(thread.as_pthread_t(), INTERRUPTING) };
+    unsafe { libc::pthread_kill(thread_id, INTERRUPTING) };
 }
 
 /// Blocks all signals in this thread until it is dropped, except those that a thread causes itself.
