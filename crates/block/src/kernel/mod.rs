@@ -34,6 +34,9 @@ use meantime_hw::uring::KernelMemory;
 use meantime_hw::{DmaHeap, DmaMap};
 use meantime_nvme::{AdminQueries, Error};
 
+/// What answers queries, and the identifier of a namespace.
+type OfNamespace = (Arc<dyn AdminQueries>, u32);
+
 /// A file, a block device or an NVMe namespace's character device of the kernel, or a part of it. A
 /// clone is the same device.
 #[derive(Clone)]
@@ -107,9 +110,9 @@ impl KernelDevice {
 
     /// The controller, and the identifier of its namespace, if the kernel's NVMe driver has it.
     /// `None` for another driver's device, and for a file.
-    pub(super) fn controller(&self) -> Result<Option<(Arc<dyn AdminQueries>, u32)>, Error> {
+    pub(super) fn controller(&self) -> Result<Option<OfNamespace>, Error> {
         let of = KernelController::of(&self.shared.file)?;
-        Ok(of.map(|(controller, nsid)| (Arc::new(controller) as Arc<dyn AdminQueries>, nsid)))
+        Ok(of.map(|(controller, nsid)| (Arc::new(controller) as _, nsid)))
     }
 
     /// Whether a part of the `bytes` from `offset_bytes` was never written. The file system answers
