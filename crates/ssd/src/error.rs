@@ -69,7 +69,11 @@ pub enum SsdError {
         problem: String,
     },
     /// A system call failed.
-    #[error("{}: {attempted}: {source}", path.display())]
+    #[error("{}: {attempted}: {source}{}", path.display(), if is_missing(source) {
+        " (with `create=64M` in the URI it is made)"
+    } else {
+        ""
+    })]
     Io {
         /// The file, or a name for it.
         path: PathBuf,
@@ -81,6 +85,10 @@ pub enum SsdError {
     /// The SSD's thread could not be started.
     #[error("starting the SSD's thread: {0}")]
     Thread(#[source] std::io::Error),
+}
+
+fn is_missing(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 impl SsdError {
