@@ -268,10 +268,10 @@ pub(crate) fn parse_as<T: Parser>(words: &[OsString]) -> Result<T, Failure> {
 /// Formats clap's paragraphs as one line: the error, its tips, and where to read on.
 fn one_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "no command given: bench, report, compare, info, copy, fs, run, mount, umount, \
-                calibrate, anatomy, waits, reproduce, top, devices, bind, unbind or ssd; \
-                see `meantime --help`"
-            .to_owned();
+        let all = Cli::command();
+        let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
+        let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
+        return format!("no command given: one of {}; see `meantime --help`", names.join(", "));
     }
     if let (ErrorKind::UnknownArgument, Some(ContextValue::String(argument))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
