@@ -326,8 +326,11 @@ fn commands_and_options_exist() {
         .map(|(_, text)| text.as_str())
         .collect();
     let has = |option: &str| {
-        code.contains(&format!("\"{option}\""))
-            || code.contains(&format!("{}:", option.replace('-', "_")))
+        // The keys of jobs have underscores.
+        let key = option.replace('-', "_");
+        [format!("\"{option}\""), format!("\"{key}\""), format!("{key}:")]
+            .iter()
+            .any(|name| code.contains(name))
     };
     let (_, variants) = cli.split_once("enum Command {").unwrap();
     let (variants, _) = variants.split_once("\n}").unwrap();
