@@ -43,7 +43,17 @@ fn verdict<'a>(report: &'a Value, name: &str) -> &'a str {
 fn destroyed(dir: &Path, serial: &str) -> Ran {
     let cut = format!("{} ssd ctl ctl.sock power-cut", env!("CARGO_BIN_EXE_meantime"));
     let destroy = format!("--destroy={serial}");
-    let args = ["qualify", DEVICE, &destroy, "--power-cycle", &cut, "--runtime", "20ms"];
+    let args = [
+        "qualify",
+        DEVICE,
+        &destroy,
+        "--power-cycle",
+        &cut,
+        "--runtime",
+        "20ms",
+        "--timeout",
+        "30",
+    ];
     let files = ["--json", "report.json", "--html", "report.html"];
     run(dir, &[&args[..], &files].concat())
 }
@@ -116,7 +126,7 @@ fn interrupted_it_reports_and_leaves_the_device_usable() {
 fn killed_at_any_moment_it_leaves_a_device_that_attaches() {
     let dir = tempfile::tempdir().unwrap();
     let _served = Served::start(dir.path(), "mem:16M?model=null&vwc=1");
-    let args = ["qualify", DEVICE, "--destroy=SN 7", "--runtime", "20ms"];
+    let args = ["qualify", DEVICE, "--destroy=SN 7", "--runtime", "20ms", "--timeout", "30"];
     for round in 0..20u64 {
         let mut child = meantime(dir.path(), &args).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(10 + round * round * 5));
