@@ -84,8 +84,7 @@ pub(crate) fn boundaries(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcom
     let mut tried = false;
     for (name, boundary) in boundaries.into_iter().filter(|(_, boundary)| *boundary > 0) {
         notes.fact(name, format!("{boundary} blocks"));
-        for at in
-            [boundary, 2 * boundary].into_iter().filter(|at| at + 1 <= subject.info().blocks - 1)
+        for at in [boundary, 2 * boundary].into_iter().filter(|&at| at < subject.info().blocks - 1)
         {
             tried = true;
             let expected = read_by_pages(&mut channel, at - 1, block)?
