@@ -87,7 +87,7 @@ pub struct Report {
     pub uri: String,
     /// Model, firmware and so on, without the serial number.
     pub device: Vec<(String, String)>,
-    /// What Meantime does otherwise for this model ([`crate::quirks`]).
+    /// What Meantime does otherwise for this model ([`QUIRKS`](crate::QUIRKS)).
     pub quirks: Vec<&'static str>,
     /// Whether data on the device were overwritten.
     pub destroyed: bool,
