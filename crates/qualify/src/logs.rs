@@ -86,7 +86,8 @@ pub(crate) fn others(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
         "1.4 §5.14.1.3",
         || {
             format!(
-                "slot {active} has firmware {revision:?}, and Identify says {:?}",
+                "slot {active} has firmware {:?}, and Identify says {:?}",
+                revision.unwrap_or_default(),
                 raw.firmware()
             )
         },
