@@ -18,8 +18,8 @@
 //! # Permissions
 //!
 //! The socket (mode 0600) is named `PID.sock`, in a directory of mode 0700 that has to belong to
-//! the user: `$XDG_RUNTIME_DIR/meantime`; if the variable is not set, `/run/meantime` for root, and
-//! `/tmp/meantime-UID` for others. In addition, the user of each connection is checked
+//! the user: `$XDG_RUNTIME_DIR/meantime`; if the variable is not set, `/run/meantime/control` for
+//! root, and `/tmp/meantime-UID` for others. In addition, the user of each connection is checked
 //! (SO_PEERCRED): this process's user, or root. A client checks the listener in the same way: its
 //! process number is the one in the name, and its user owns the directory.
 //!

@@ -33,6 +33,10 @@ pub struct Served {
 pub fn own_path() -> Result<PathBuf, ControlError> {
     let uid = geteuid().as_raw();
     let dir = directories(uid).swap_remove(0);
+    // Others may look into the directory above that of root, for the records of bound devices.
+    if let Some(above) = dir.parent().filter(|above| *above == Path::new("/run/meantime")) {
+        let _ = fs::DirBuilder::new().mode(0o755).create(above);
+    }
     let made = fs::DirBuilder::new().mode(0o700).create(&dir);
     if let Err(source) = made
         && source.kind() != ErrorKind::AlreadyExists
@@ -59,7 +63,7 @@ fn directories(uid: u32) -> Vec<PathBuf> {
     }
     // Only root can create that directory; any user can create one in /tmp.
     if uid == 0 && access("/run", Access::WRITE_OK).is_ok() {
-        dirs.push(PathBuf::from("/run/meantime"));
+        dirs.push(PathBuf::from("/run/meantime/control"));
     }
     // A service, or a login without the variable, may run beside one that has it.
     let usual = PathBuf::from(format!("/run/user/{uid}/meantime"));
