@@ -38,6 +38,11 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let namespaces = namespaces(asked.identified(), nsid);
     let block_bytes = device.info().block_bytes;
     let partitions = partitions::contents(&device);
+    // Without a table the device itself may hold something.
+    let held = match &partitions {
+        Ok(None) => meantime_block::signature(&device).ok().flatten(),
+        _ => None,
+    };
     let of_all = |contents: &[Content]| -> Vec<_> {
         contents.iter().map(|content| content.facts(block_bytes)).collect()
     };
@@ -57,6 +62,11 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
                 Ok(None) => Value::Null,
                 Err(error) => refused(&error.to_string()),
             },
+            "holds": held.as_ref().map(|held| json!({
+                "name": held.name,
+                "label": held.label,
+                "uuid": held.uuid,
+            })),
             "features": objects(&features),
             "more": object(&more),
             "smart": smart.as_ref().map_or_else(refused, |facts| object(facts)),
@@ -71,7 +81,9 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
             let list = table(&of_all(contents));
             format!("\nPartitions ({})\n{list}{}", found.kind, remarks.collect::<String>())
         }
-        Ok(None) => String::new(),
+        Ok(None) => {
+            held.map_or_else(String::new, |held| format!("\nOn the whole of it: {}\n", held.text))
+        }
         Err(error) => format!("\nPartitions: {error}\n"),
     };
     text += &format!("\nFeatures (current values)\n{}", table(&features));
