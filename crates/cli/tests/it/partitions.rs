@@ -49,6 +49,21 @@ fn partitioned(dir: &Path, script: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+#[test]
+fn info_says_what_lies_on_a_disk_without_a_table() {
+    let dir = tempfile::tempdir().unwrap();
+    if tools().is_none() {
+        return;
+    }
+    mkfs(dir.path(), "whole.img", "8M", &["-L", "inside"]);
+    let ran = succeed(dir.path(), &["info", "--device", "file:whole.img"]);
+    assert!(ran.stdout.contains("On the whole of it: an ext4 file system"), "{ran:#?}");
+    let ran = succeed(dir.path(), &["info", "--device", "file:whole.img", "--json"]);
+    assert!(ran.stdout.contains("\"label\": \"inside\""), "{ran:#?}");
+    let ran = succeed(dir.path(), &["info", "--device", "mem:1M"]);
+    assert!(!ran.stdout.contains("On the whole"), "{ran:#?}");
+}
+
 /// A table by sfdisk's script, in which ext4 is at [`SECOND`]; the number of that partition; and a
 /// block of 512 bytes that is damaged, counted from the end if negative.
 const TABLES: [(&str, u32, Option<isize>); 4] = [
