@@ -81,9 +81,10 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
             let list = table(&of_all(contents));
             format!("\nPartitions ({})\n{list}{}", found.kind, remarks.collect::<String>())
         }
-        Ok(None) => {
-            held.map_or_else(String::new, |held| format!("\nOn the whole of it: {}\n", held.text))
-        }
+        Ok(None) => held.map_or_else(String::new, |held| {
+            let label = held.label.map(|label| format!(" {label:?}")).unwrap_or_default();
+            format!("\nOn the whole of it: {}{label}\n", held.name)
+        }),
         Err(error) => format!("\nPartitions: {error}\n"),
     };
     text += &format!("\nFeatures (current values)\n{}", table(&features));
