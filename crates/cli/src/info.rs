@@ -42,7 +42,8 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let held = match &partitions {
         Ok(None) => meantime_block::signature(&device).ok().flatten(),
         _ => None,
-    };
+    }
+    .map(|found| partitions::held(&found));
     let of_all = |contents: &[Content]| -> Vec<_> {
         contents.iter().map(|content| content.facts(block_bytes)).collect()
     };
@@ -62,11 +63,7 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
                 Ok(None) => Value::Null,
                 Err(error) => refused(&error.to_string()),
             },
-            "holds": held.as_ref().map(|held| json!({
-                "name": held.name,
-                "label": held.label,
-                "uuid": held.uuid,
-            })),
+            "holds": held.as_ref().map(|held| object(held)),
             "features": objects(&features),
             "more": object(&more),
             "smart": smart.as_ref().map_or_else(refused, |facts| object(facts)),
@@ -81,10 +78,9 @@ pub(crate) fn run(args: &InfoArgs) -> Result<ExitCode, Failure> {
             let list = table(&of_all(contents));
             format!("\nPartitions ({})\n{list}{}", found.kind, remarks.collect::<String>())
         }
-        Ok(None) => held.map_or_else(String::new, |held| {
-            let label = held.label.map(|label| format!(" {label:?}")).unwrap_or_default();
-            format!("\nOn the whole of it: {}{label}\n", held.name)
-        }),
+        Ok(None) => {
+            held.map_or_else(String::new, |held| format!("\nOn the whole of it\n{}", rows(&held)))
+        }
         Err(error) => format!("\nPartitions: {error}\n"),
     };
     text += &format!("\nFeatures (current values)\n{}", table(&features));

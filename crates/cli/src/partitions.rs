@@ -73,6 +73,16 @@ fn harmless(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
+/// The facts of what lies on a whole device.
+pub(crate) fn held(found: &Signature) -> Vec<Fact> {
+    let label = found.label.clone().unwrap_or_default();
+    facts! {
+        "holds", "holds": found.name;
+        "its label", "fs_label": label => harmless(&label);
+        "", "fs_uuid": found.uuid;
+    }
+}
+
 impl Content {
     fn has_ext(&self) -> bool {
         self.signature.as_ref().is_ok_and(|found| is_ext(found.as_ref()))

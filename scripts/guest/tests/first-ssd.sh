@@ -47,6 +47,8 @@ fi
 refused "what has a file system is not overwritten" "overwrite=1" meantime qualify "vfio:$address" "--destroy=$serial"
 check "unbind" meantime unbind "$address"
 check "the kernel has it" until_true 10 disk a 1
+check "devices shows what is on it" meantime devices
+says "devices: the format" "holds +ext4"
 check "the kernel's ext4 mounts it" mount -t ext4 -o ro "$dev" /tmp/ssd
 check "the file is there" cmp /etc/passwd /tmp/ssd/passwd
 refused "mounted, it is not taken" "mounted" meantime qualify "vfio:$address"

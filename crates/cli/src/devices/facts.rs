@@ -5,8 +5,8 @@ use meantime_hw::pci::{KernelDisk, NvmeFunction, Repaired, UseKind};
 use serde_json::{Value, json};
 
 use super::table;
-use crate::facts::{Fact, facts, objects};
-use crate::partitions::contents;
+use crate::facts::{Fact, facts, object, objects};
+use crate::partitions::{contents, held};
 
 /// Returns everything that is known.
 pub(super) fn report(functions: &[NvmeFunction], repaired: Option<&[Repaired]>) -> Value {
@@ -56,22 +56,35 @@ pub(super) fn of(function: &NvmeFunction) -> Vec<Fact> {
         "", "numa_node": function.numa_node;
         "", "pcie_link": function.link;
         "", "disks": function.disks;
-        "", "partitions": partitions(function).iter().map(|(disk, contents)| {
-            json!({ "disk": disk, "partitions": objects(contents) })
+        "", "partitions": on_disks(function).iter().map(|(disk, content)| match content {
+            OnDisk::Partitions(all) => json!({ "disk": disk, "partitions": objects(all) }),
+            OnDisk::Whole(held) => json!({ "disk": disk, "holds": object(held) }),
         }).collect::<Value>();
         "", "taker": function.taker;
     }
 }
 
-/// What lies on the controller's disks that the kernel has, and this process may read: the facts of
-/// each partition.
-pub(super) fn partitions(function: &NvmeFunction) -> Vec<(String, Vec<Vec<Fact>>)> {
+/// What lies on a disk.
+pub(super) enum OnDisk {
+    /// The facts of each partition.
+    Partitions(Vec<Vec<Fact>>),
+    /// The facts of what lies on all of it, without a partition table.
+    Whole(Vec<Fact>),
+}
+
+/// What lies on the controller's disks that the kernel has, and this process may read.
+pub(super) fn on_disks(function: &NvmeFunction) -> Vec<(String, OnDisk)> {
     let options = OpenOptions { access: Access::Read, ..OpenOptions::default() };
     let of_disk = |disk: &KernelDisk| {
         let device = meantime_block::open(&format!("kernel:/dev/{}", disk.name), &options).ok()?;
-        let (_, contents) = contents(&device).ok()??;
-        let block_bytes = device.info().block_bytes;
-        Some((disk.name.clone(), contents.iter().map(|one| one.facts(block_bytes)).collect()))
+        let content = match contents(&device).ok()? {
+            Some((_, contents)) => {
+                let block_bytes = device.info().block_bytes;
+                OnDisk::Partitions(contents.iter().map(|one| one.facts(block_bytes)).collect())
+            }
+            None => OnDisk::Whole(held(&meantime_block::signature(&device).ok()??)),
+        };
+        Some((disk.name.clone(), content))
     };
     function.disks.iter().filter_map(of_disk).collect()
 }

@@ -2,8 +2,8 @@
 
 use meantime_hw::pci::{DiskUse, NvmeFunction, Taker};
 
-use super::facts;
-use crate::facts::table;
+use super::facts::{self, OnDisk};
+use crate::facts::{rows, table};
 use crate::figures;
 
 /// The maximum number of a device's uses that are shown. A thousand containers may each have a
@@ -20,11 +20,14 @@ pub(super) fn text(functions: &[NvmeFunction], is_root: bool, has_pci: bool) -> 
              --device mem:1G`, `meantime bench --rw randread --device mem:1G`\n"
         );
     }
-    let rows: Vec<_> = functions.iter().map(facts::of).collect();
-    let on_disks = functions.iter().flat_map(facts::partitions);
-    let on_disks = on_disks.map(|(disk, all)| format!("\nPartitions of {disk}\n{}", table(&all)));
+    let controllers: Vec<_> = functions.iter().map(facts::of).collect();
+    let on_disks = functions.iter().flat_map(facts::on_disks);
+    let on_disks = on_disks.map(|(disk, content)| match content {
+        OnDisk::Partitions(all) => format!("\nPartitions of {disk}\n{}", table(&all)),
+        OnDisk::Whole(held) => format!("\nOn the whole of {disk}\n{}", rows(&held)),
+    });
     let on_disks = on_disks.collect::<String>();
-    format!("{}{on_disks}\n{}", table(&rows), advice(functions, is_root))
+    format!("{}{on_disks}\n{}", table(&controllers), advice(functions, is_root))
 }
 
 pub(super) fn model(function: &NvmeFunction) -> String {

@@ -57,9 +57,9 @@ fn info_says_what_lies_on_a_disk_without_a_table() {
     }
     mkfs(dir.path(), "whole.img", "8M", &["-L", "inside"]);
     let ran = succeed(dir.path(), &["info", "--device", "file:whole.img"]);
-    assert!(ran.stdout.contains("On the whole of it: ext4 \"inside\""), "{ran:#?}");
+    assert!(ran.stdout.contains("On the whole of it\n  holds      ext4\n"), "{ran:#?}");
     let ran = succeed(dir.path(), &["info", "--device", "file:whole.img", "--json"]);
-    assert!(ran.stdout.contains("\"label\": \"inside\""), "{ran:#?}");
+    assert!(ran.stdout.contains("\"fs_label\": \"inside\""), "{ran:#?}");
     let ran = succeed(dir.path(), &["info", "--device", "mem:1M"]);
     assert!(!ran.stdout.contains("On the whole"), "{ran:#?}");
 }
