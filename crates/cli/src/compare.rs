@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use meantime_report::compare::{Comparison, Condition};
+use meantime_report::compare::{Comparison, Condition, Judged};
 
 use crate::cli::CompareArgs;
 use crate::failure::{FAILED, FORBIDDEN, Failure};
@@ -31,8 +31,14 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
 
 /// Judges a comparison by the conditions of `--fail-if`.
 pub(crate) fn judge(comparison: &Comparison, conditions: &[Condition]) -> ExitCode {
-    let (met, unknown) = comparison.judge(conditions);
+    let Judged { met, unclear, unknown } = comparison.judge(conditions);
     met.iter().for_each(|line| eprintln!("meantime: --fail-if {line}"));
+    unclear.iter().for_each(|line| {
+        eprintln!(
+            "meantime: --fail-if {line} is beyond the limit, but not clearly: repeat it with more \
+             runs"
+        );
+    });
     unknown.iter().for_each(|line| eprintln!("meantime: --fail-if cannot judge {line}"));
     match (met.is_empty(), unknown.is_empty()) {
         (false, _) => ExitCode::from(FORBIDDEN),

@@ -50,6 +50,11 @@ impl Condition {
         self.metric == metric.name
     }
 
+    /// Returns whether a change by the factor `ratio` is beyond the limit.
+    pub(super) fn is_beyond(&self, ratio: f64) -> bool {
+        if self.is_above { ratio > self.limit } else { ratio < self.limit }
+    }
+
     /// Returns whether the whole interval is beyond the limit.
     pub(super) fn holds(&self, test: &Test) -> bool {
         if self.is_above { test.low > self.limit } else { test.high < self.limit }

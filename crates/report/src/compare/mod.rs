@@ -143,24 +143,37 @@ impl Comparison {
         Ok(Self { report, are_pairs, cells, alone })
     }
 
-    /// Returns the changes for which one of `conditions` holds, and those that it cannot judge, a
-    /// line for each.
-    pub fn judge(&self, conditions: &[Condition]) -> (Vec<String>, Vec<String>) {
-        let (mut met, mut unknown) = (Vec::new(), Vec::new());
+    /// Judges the changes by `conditions`.
+    pub fn judge(&self, conditions: &[Condition]) -> Judged {
+        let mut judged = Judged::default();
         for (condition, cell) in conditions.iter().cartesian_product(&self.cells) {
             for figure in cell.figures.iter().filter(|figure| condition.is_about(figure.metric)) {
+                let is_beyond =
+                    figure.change.as_ref().is_some_and(|change| condition.is_beyond(change.ratio));
                 let into = match figure.test() {
-                    Some(test) if condition.holds(&test) => &mut met,
+                    Some(test) if condition.holds(&test) => &mut judged.met,
+                    Some(_) if is_beyond => &mut judged.unclear,
                     Some(_) => continue,
-                    None => &mut unknown,
+                    None => &mut judged.unknown,
                 };
                 let [changed, interval] = [figure.changed(), figure.interval()];
                 let text = format!("{condition}: {}: {changed} ({interval})", cell.name);
                 into.push(std::iter::once(&text).chain(&figure.notes).join(", "));
             }
         }
-        (met, unknown)
+        judged
     }
+}
+
+/// What `--fail-if` comes to: a line for each change.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Those beyond a limit.
+    pub met: Vec<String>,
+    /// Those beyond a limit whose interval is not, as a whole: nothing is proved.
+    pub unclear: Vec<String>,
+    /// Those that cannot be judged.
+    pub unknown: Vec<String>,
 }
 
 /// The relative width of a histogram's steps, ours and fio's.

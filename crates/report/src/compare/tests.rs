@@ -177,14 +177,15 @@ fn cells_are_compared_by_job_device_and_policy() {
     assert_eq!(cell["figures"]["mean_ns"]["verdict"], "slower");
     assert_eq!(cell["figures"]["cpu_percent"]["change_percent"], Value::Null);
     let judged = |text: &str| {
-        let (met, unknown) = comparison.judge(&[text.parse().unwrap()]);
-        (met.len(), unknown.len())
+        let judged = comparison.judge(&[text.parse().unwrap()]);
+        (judged.met.len(), judged.unclear.len(), judged.unknown.len())
     };
-    assert_eq!(judged("p99>+4%"), (1, 0));
-    assert_eq!(judged("mean > +5 %"), (0, 0), "a part of the interval is below");
-    assert_eq!(judged("IOPS<-4%"), (1, 0));
-    assert_eq!(judged("p50<+2%"), (0, 0));
-    assert_eq!(judged("cpu>+5%"), (0, 1));
+    assert_eq!(judged("p99>+4%"), (1, 0, 0));
+    assert_eq!(judged("mean > +4.9 %"), (0, 1, 0), "a part of the interval is below");
+    assert_eq!(judged("mean > +6 %"), (0, 0, 0));
+    assert_eq!(judged("IOPS<-4%"), (1, 0, 0));
+    assert_eq!(judged("p50<+2%"), (0, 0, 0));
+    assert_eq!(judged("cpu>+5%"), (0, 0, 1));
 }
 
 #[test]
@@ -212,8 +213,8 @@ fn few_files_have_differences_and_no_verdict() {
     assert!(text.contains("+10.0 %") && text.contains("no verdict  fewer than 3 values a side"));
     assert!(!text.contains("slower") && !text.contains("Different"), "{text}");
     assert!(text.ends_with("these are too few to tell by how much.\n"), "{text}");
-    let (met, unknown) = comparison.judge(&["p99>+5%".parse().unwrap()]);
-    assert!(met.is_empty() && unknown[0].contains("p99>+5%: rr"), "{unknown:?}");
+    let judged = comparison.judge(&["p99>+5%".parse().unwrap()]);
+    assert!(judged.met.is_empty() && judged.unknown[0].contains("p99>+5%: rr"), "{judged:?}");
 }
 
 #[test]
