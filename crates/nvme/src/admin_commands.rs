@@ -44,7 +44,7 @@ impl NamespaceIds {
     }
 }
 
-/// What is asked of a controller by admin commands that only read, whoever drives it.
+/// Admin commands that only read, for controllers of this driver and of the kernel's.
 pub trait AdminQueries: Send + Sync {
     /// What Identify reported.
     fn identified(&self) -> &Identified;

@@ -1,4 +1,4 @@
-//! What Identify reports, whoever drives the controller (NVMe Base 1.4 §5.15).
+//! What Identify reports of a controller of this driver or of the kernel's (NVMe Base 1.4 §5.15).
 
 use meantime_nvme_spec::identify::{
     ActiveNamespaceList, IdentifyController, IdentifyNamespace, cns,

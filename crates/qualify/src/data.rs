@@ -51,9 +51,7 @@ pub(crate) fn sizes(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
         for &size in
             sizes.iter().filter(|&&size| (size / block) as u64 + 2 <= subject.info().blocks)
         {
-            if subject.plan.stopped() {
-                return Err(Stop::NotTested("interrupted".to_owned()));
-            }
+            subject.go_on()?;
             seed += 2;
             let whole = size + 2 * block;
             let mut expected = patterns(seed, place, whole, block);

@@ -96,7 +96,7 @@ const KINDS: &[Kind] = &[
     kind("power-cycle", "Power is cut", When::Destroy, power::cycle),
 ];
 
-/// After so many checks in which the device failed, those left would say nothing more.
+/// After this number of checks in which the device was lost, the others are left out.
 const FAILURES_MAX: usize = 4;
 
 /// Makes all checks of the device of `plan`. Calls `begun` before each, with the number of checks

@@ -21,7 +21,7 @@ pub(crate) fn cycle(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     let Some(command) = subject.plan.power_cycle else {
         return Err(Stop::NotTested("needs a power cut: --power-cycle COMMAND".to_owned()));
     };
-    if !subject.keeps_data && !command.contains("ctl") {
+    if !subject.keeps_data {
         return Err(Stop::NotTested("the device ends with this process".to_owned()));
     }
     let nsid = subject.device()?.namespace().nsid;

@@ -1,21 +1,11 @@
 //! Queues: created, deleted, full, wrapped.
 
-use meantime_block::{BlockDevice, ChannelError, ChannelOptions, NvmeChannel};
+use meantime_block::{BlockDevice, ChannelError, ChannelOptions};
 use meantime_completion::Policy;
 use meantime_nvme::Error;
 
 use crate::notes::{Notes, Outcome, Stop};
-use crate::subject::{Subject, read_by_pages, read_scattered};
-
-/// Blocks that the reads go to.
-const BLOCKS: u64 = 64;
-
-/// The blocks that reads go to, and their content.
-fn content(subject: &Subject<'_>, channel: &mut NvmeChannel) -> Outcome<(u64, Vec<u8>)> {
-    let blocks = BLOCKS.min(subject.info().blocks);
-    let bytes = blocks as usize * subject.info().block_bytes as usize;
-    Ok((blocks, read_by_pages(channel, 0, bytes)?))
-}
+use crate::subject::{Subject, read_scattered};
 
 /// Creates all the queue pairs that the controller allows, reads by each, and deletes and creates
 /// them in another order.
@@ -35,9 +25,7 @@ pub(crate) fn made(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
             Err(ChannelError::Nvme(Error::NoQueue { .. })) => break,
             Err(error) => return Err(error.into()),
         }
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     notes.fact("queue pairs at once", channels.len().to_string());
     notes.require(channels.len() == limit, "1.4 §5.21.1.7", || {
@@ -46,7 +34,7 @@ pub(crate) fn made(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     let Some(first) = channels.first_mut() else {
         return Err(Stop::Failed("no queue pair could be created".to_owned()));
     };
-    let (blocks, expected) = content(subject, first)?;
+    let (blocks, expected) = subject.content(first)?;
     for round in 0..3 {
         for (at, channel) in channels.iter_mut().enumerate() {
             let lba = at as u64 % blocks;
@@ -76,15 +64,13 @@ pub(crate) fn full(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     depths.dedup();
     for &depth in &depths {
         let mut channel = subject.polled(depth)?;
-        let (blocks, expected) = content(subject, &mut channel)?;
+        let (blocks, expected) = subject.content(&mut channel)?;
         // Twice round the ring, whose entries are a power of two, and some more.
         let reads = 3 * u64::from(depth.next_power_of_two()) + 5;
         let lbas = (0..reads).map(|at| at * 7 % blocks);
         read_scattered(&mut channel, lbas, &expected, notes, &mut || {})?;
         notes.undisturbed(&format!("polled, depth {depth}"), &channel.counters().polled);
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     let words: Vec<String> = depths.iter().map(u16::to_string).collect();
     notes.fact("depths", words.join(", "));

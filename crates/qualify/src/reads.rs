@@ -3,11 +3,9 @@
 use std::collections::BTreeSet;
 
 use meantime_block::BlockChannel;
-use meantime_nvme::AdminQueries as _;
-use meantime_nvme_spec::identify::IdentifyNamespace;
-use meantime_nvme_spec::identify::cns;
-use zerocopy::FromBytes;
+use meantime_nvme_spec::identify::{IdentifyNamespace, cns};
 
+use crate::identify::read;
 use crate::notes::{Notes, Outcome, Stop};
 use crate::subject::{PAGE, Subject, difference, read_by_pages};
 
@@ -41,9 +39,7 @@ pub(crate) fn sizes(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     for place in subject.places((most / block) as u64) {
         let expected = read_by_pages(&mut channel, place, most)?;
         for &size in &sizes {
-            if subject.plan.stopped() {
-                return Err(Stop::NotTested("interrupted".to_owned()));
-            }
+            subject.go_on()?;
             let mut buf = channel.alloc(size)?;
             buf.fill(0xee);
             let buf = channel.read(place, buf)?;
@@ -65,19 +61,13 @@ pub(crate) fn sizes(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
 
 /// Reads across the namespace's boundaries.
 pub(crate) fn boundaries(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
-    let device = subject.device()?;
-    let raw = device.controller().identify_data(cns::NAMESPACE, device.namespace().nsid)?;
-    let Ok((raw, _)) = IdentifyNamespace::ref_from_prefix(&raw) else { return Ok(()) };
+    let raw: IdentifyNamespace = read(subject, cns::NAMESPACE, subject.device()?.namespace().nsid)?;
+    // The atomic boundaries are 0's based, and 0 is none.
+    let atomic = |boundary: u16| if boundary == 0 { 0 } else { u64::from(boundary) + 1 };
     let boundaries = [
         ("optimal I/O boundary", u64::from(raw.noiob.get())),
-        (
-            "atomic boundary",
-            u64::from(raw.nabsn.get()).checked_add(1).filter(|&n| n > 1).unwrap_or(0),
-        ),
-        (
-            "atomic boundary, power fail",
-            u64::from(raw.nabspf.get()).checked_add(1).filter(|&n| n > 1).unwrap_or(0),
-        ),
+        ("atomic boundary", atomic(raw.nabsn.get())),
+        ("atomic boundary, power fail", atomic(raw.nabspf.get())),
     ];
     let block = subject.info().block_bytes as usize;
     let mut channel = subject.polled(4)?;
@@ -87,10 +77,8 @@ pub(crate) fn boundaries(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcom
         for at in [boundary, 2 * boundary].into_iter().filter(|&at| at < subject.info().blocks - 1)
         {
             tried = true;
-            let expected = read_by_pages(&mut channel, at - 1, block)?
-                .into_iter()
-                .chain(read_by_pages(&mut channel, at, block)?)
-                .collect::<Vec<u8>>();
+            let mut expected = read_by_pages(&mut channel, at - 1, block)?;
+            expected.extend(read_by_pages(&mut channel, at, block)?);
             let buf = channel.alloc(2 * block)?;
             let buf = channel.read(at - 1, buf)?;
             notes.require(buf[..2 * block] == expected[..], "1.4 §5.15.2.1", || {

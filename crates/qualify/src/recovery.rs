@@ -7,10 +7,8 @@ use meantime_nvme_spec::identify::cns;
 
 use crate::notes::{Notes, Outcome, Stop};
 use crate::reads;
-use crate::subject::{Subject, read_by_pages, read_scattered};
+use crate::subject::{Subject, read_scattered};
 
-/// Blocks that the reads go to.
-const BLOCKS: u64 = 64;
 const ROUNDS: u32 = 5;
 const DEPTH: u16 = 32;
 /// Few enough that a device which does end what it is told to abort gets on.
@@ -21,9 +19,7 @@ pub(crate) fn reset(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     let controller = subject.device()?.controller().clone();
     let before = controller.smart()?.power_cycles.get();
     let mut channel = subject.polled(DEPTH)?;
-    let blocks = BLOCKS.min(subject.info().blocks);
-    let expected =
-        read_by_pages(&mut channel, 0, blocks as usize * subject.info().block_bytes as usize)?;
+    let (blocks, expected) = subject.content(&mut channel)?;
     let mut longest_ms = 0;
     for _ in 0..ROUNDS {
         let mut is_due = true;
@@ -36,9 +32,7 @@ pub(crate) fn reset(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
         };
         let lbas = (0..u64::from(4 * DEPTH)).map(|at| at * 7 % blocks);
         read_scattered(&mut channel, lbas, &expected, notes, &mut disturb)?;
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     notes.fact("longest reset", format!("{longest_ms} ms"));
     notes.fact("reads repeated", channel.counters().polled.requeued.to_string());
@@ -64,15 +58,11 @@ pub(crate) fn abort(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
 
 fn aborted(subject: &Subject<'_>, notes: &mut Notes) -> Outcome {
     let mut channel = subject.polled(DEPTH_ABORTED)?;
-    let blocks = BLOCKS.min(subject.info().blocks);
-    let expected =
-        read_by_pages(&mut channel, 0, blocks as usize * subject.info().block_bytes as usize)?;
+    let (blocks, expected) = subject.content(&mut channel)?;
     for _ in 0..ROUNDS {
         let lbas = (0..u64::from(8 * DEPTH)).map(|at| at * 7 % blocks);
         read_scattered(&mut channel, lbas, &expected, notes, &mut || {})?;
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     let counters = channel.counters().polled;
     notes.fact("aborts", counters.aborts.to_string());
@@ -91,8 +81,7 @@ fn aborted(subject: &Subject<'_>, notes: &mut Notes) -> Outcome {
 /// Detaches the device and attaches it, and requires the same controller and the same data.
 pub(crate) fn attach(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     let state = |subject: &Subject<'_>| -> Outcome<(Vec<u8>, Vec<u8>)> {
-        let bytes = BLOCKS.min(subject.info().blocks) * u64::from(subject.info().block_bytes);
-        let data = read_by_pages(&mut subject.polled(4)?, 0, bytes as usize)?;
+        let (_, data) = subject.content(&mut subject.polled(4)?)?;
         Ok((subject.device()?.controller().identify_data(cns::CONTROLLER, 0)?, data))
     };
     let before = state(subject)?;
@@ -107,9 +96,7 @@ pub(crate) fn attach(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
         notes.require(before.1 == after.1 || !subject.keeps_data, "1.4 §7.3.2", || {
             "data changed when the controller was attached anew".to_owned()
         });
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     notes.fact("longest time to attach", format!("{longest_ms} ms"));
     Ok(())

@@ -13,25 +13,28 @@ use crate::subject::{Subject, patterns, read_by_pages};
 /// Blocks of a place; the inner half of them is what the command is about.
 const BLOCKS: u64 = 32;
 
-/// Writes a pattern at each place, has `act` do something to the inner half, and requires what
-/// `expected` makes of its data there, and the pattern around it.
+/// Writes a pattern at each place, and has `act` do something to the inner half. `expect` is given
+/// the half's data before and after, and makes of the former what is required, which is then read
+/// once more, with the pattern around it.
 fn around(
     subject: &Subject<'_>,
     seed: u64,
     section: &'static str,
     notes: &mut Notes,
     act: impl Fn(&mut NvmeChannel, u64, u64) -> Outcome,
-    expected: impl Fn(&mut [u8]),
+    mut expect: impl FnMut(&mut [u8], &[u8]),
 ) -> Outcome {
     let block = subject.info().block_bytes as usize;
     let blocks = BLOCKS.min(subject.info().blocks);
     let (first, inner) = (blocks / 4, blocks / 2);
+    let half = first as usize * block..(first + inner) as usize * block;
     let mut channel = subject.polled(4)?;
     for place in subject.places(blocks) {
         let mut data = patterns(seed, place, blocks as usize * block, block);
         write(&mut channel, place, &data, false)?;
         act(&mut channel, place + first, inner)?;
-        expected(&mut data[first as usize * block..(first + inner) as usize * block]);
+        let seen = read_by_pages(&mut channel, place + first, half.len())?;
+        expect(&mut data[half.clone()], &seen);
         require_at(&mut channel, place, &data, section, "after the command", notes)?;
     }
     notes.undisturbed("polled", &channel.counters().polled);
@@ -43,11 +46,11 @@ pub(crate) fn write_zeroes(subject: &mut Subject<'_>, notes: &mut Notes) -> Outc
     let act = |channel: &mut NvmeChannel, lba, blocks| {
         request_done(channel, Request::write_zeroes(lba, blocks))
     };
-    around(subject, 0x300, "1.4 §6.17", notes, act, |data| data.fill(0))
+    around(subject, 0x300, "1.4 §6.17", notes, act, |data, _| data.fill(0))
 }
 
 /// A deallocated block reads as DLFEAT says. The command is advice, so a block may also stay what it
-/// was; and its neighbours do.
+/// was. Its neighbours do.
 pub(crate) fn deallocate(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
     let section = "1.4 §6.7.1.1";
     let nsid = subject.device()?.namespace().nsid;
@@ -59,31 +62,24 @@ pub(crate) fn deallocate(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcom
     };
     notes.fact("deallocated blocks read as", words);
     let block = subject.info().block_bytes as usize;
-    let blocks = BLOCKS.min(subject.info().blocks);
-    let (first, inner) = (blocks as usize / 4, blocks as usize / 2);
-    let mut channel = subject.polled(4)?;
     let (mut kept, mut wrong) = (0, 0);
-    for place in subject.places(blocks) {
-        let mut data = patterns(0x310, place, blocks as usize * block, block);
-        write(&mut channel, place, &data, false)?;
-        request_done(&mut channel, Request::deallocate(place + first as u64, inner as u64))?;
-        let seen = read_by_pages(&mut channel, place, data.len())?;
-        for at in (first..first + inner).map(|block_at| block_at * block) {
-            let (seen, data) = (&seen[at..at + block], &mut data[at..at + block]);
+    let act = |channel: &mut NvmeChannel, lba, blocks| {
+        request_done(channel, Request::deallocate(lba, blocks))
+    };
+    around(subject, 0x310, section, notes, act, |data, seen| {
+        for (data, seen) in data.chunks(block).zip(seen.chunks(block)) {
             let is_kept = seen == data;
             kept += usize::from(is_kept);
             let is_as_said = value.is_none_or(|value| seen.iter().all(|&byte| byte == value));
             wrong += usize::from(!is_kept && !is_as_said);
-            data.copy_from_slice(seen);
         }
-        // The neighbours are as before, and the blocks themselves read the same again.
-        require_at(&mut channel, place, &data, section, "after Deallocate", notes)?;
-    }
+        // What it reads as now, it reads as again.
+        data.copy_from_slice(seen);
+    })?;
     notes.fact("blocks that stayed what they were", kept.to_string());
     notes.require(wrong == 0, section, || {
         format!("{wrong} deallocated blocks read neither as before nor as {words} (DLFEAT)")
     });
-    notes.undisturbed("polled", &channel.counters().polled);
     Ok(())
 }
 

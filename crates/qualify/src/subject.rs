@@ -17,6 +17,9 @@ use crate::plan::Plan;
 /// A page, the least piece that the places of a namespace are compared by.
 pub(crate) const PAGE: usize = 4096;
 
+/// Blocks that small reads go to.
+const READ_BLOCKS: u64 = 64;
+
 /// A device with what is known of it.
 pub(crate) struct Subject<'a> {
     pub(crate) plan: &'a Plan<'a>,
@@ -104,6 +107,21 @@ impl<'a> Subject<'a> {
         let start = Instant::now();
         self.device = Some(open(self.plan, self.plan.destroy, &options)?);
         Ok(start.elapsed())
+    }
+
+    /// Ends the check if the end of the run was requested.
+    pub(crate) fn go_on(&self) -> Outcome {
+        match self.plan.stopped() {
+            true => Err(Stop::NotTested("interrupted".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// The number of blocks at the start of the namespace that small reads go to, and their content.
+    pub(crate) fn content(&self, channel: &mut NvmeChannel) -> Outcome<(u64, Vec<u8>)> {
+        let blocks = READ_BLOCKS.min(self.info.blocks);
+        let bytes = blocks as usize * self.info.block_bytes as usize;
+        Ok((blocks, read_by_pages(channel, 0, bytes)?))
     }
 
     /// Detaches the device, so that another process can have it.

@@ -89,9 +89,7 @@ pub(crate) fn latencies(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome
             drop(channel);
             subject.read_ns = Some(p50);
         }
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     Ok(())
 }
@@ -106,9 +104,7 @@ pub(crate) fn rates(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
         let p99 = time(stats.percentile_ns(99.0) as f64);
         notes.fact(format!("depth {depth}"), format!("{} IOPS, p99 {p99}", iops(rate)));
         notes.undisturbed(&format!("polled, depth {depth}"), &channel.counters().polled);
-        if subject.plan.stopped() {
-            return Err(Stop::NotTested("interrupted".to_owned()));
-        }
+        subject.go_on()?;
     }
     let queues = usize::from(device.controller().info().io_queues);
     let most = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);

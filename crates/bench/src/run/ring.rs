@@ -38,7 +38,7 @@ impl Ring {
         }
         let slot = &self.slots[(put % SLOTS) as usize];
         slot.iter().zip(words).for_each(|(slot, word)| slot.store(word, Relaxed));
-        // Release: whoever sees the new number sees the words.
+        // Release: a thread that loads the new number sees the words.
         self.put.store(put + 1, Release);
     }
 

@@ -162,6 +162,9 @@ impl KernelFile {
     /// Whether a part of the `bytes` from `offset_bytes` was never written. The file system answers
     /// reads of such a part without the disk.
     pub(super) fn has_holes(&self, offset_bytes: u64, bytes: u64) -> bool {
+        if self.is_device {
+            return false;
+        }
         // A page of a preallocated part that was read once counts as written, as long as it is
         // cached.
         let _ = rustix::fs::fadvise(
@@ -172,7 +175,7 @@ impl KernelFile {
         );
         let hole = rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Hole(offset_bytes));
         let end_bytes = offset_bytes.saturating_add(bytes).min(self.bytes);
-        !self.is_device && hole.is_ok_and(|at_bytes| at_bytes < end_bytes)
+        hole.is_ok_and(|at_bytes| at_bytes < end_bytes)
     }
 
     /// Whether completed writes may be lost by a power cut until they are flushed.

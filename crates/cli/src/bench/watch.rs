@@ -24,7 +24,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two drawings on a terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The lowest priority of a thread: whoever measures on the same CPU comes first.
+/// The lowest priority of a thread, so that measuring threads on the same CPU run first.
 const NICE: i32 = 19;
 
 /// What is printed, and where.
@@ -128,7 +128,7 @@ impl Printer {
         }
     }
 
-    /// Returns false if nobody reads it. Why shows when the results are printed.
+    /// Returns false if the reader is gone. The output of the results reports other errors.
     fn write(&self, lines: &str) -> bool {
         match self.to_stderr {
             true => std::io::stderr().write_all(lines.as_bytes()).is_ok(),

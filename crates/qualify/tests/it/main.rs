@@ -5,6 +5,20 @@ use std::time::Duration;
 
 use meantime_qualify::{Plan, Report, Verdict, qualify};
 
+/// A plan that neither writes nor resets, with short measurements.
+fn gentle<'a>(uri: &'a str, stop: &'a AtomicBool) -> Plan<'a> {
+    Plan {
+        uri,
+        destroy: false,
+        reset: false,
+        measured: Duration::from_millis(30),
+        timeout: Duration::from_secs(2),
+        power_cycle: None,
+        writer: None,
+        stop,
+    }
+}
+
 /// Qualifies `uri` with `faults`, rules of a fault plan.
 fn qualified(uri: &str, faults: &str, destroy: bool) -> Report {
     let dir = tempfile::tempdir().unwrap();
@@ -15,17 +29,9 @@ fn qualified(uri: &str, faults: &str, destroy: bool) -> Report {
         _ => format!("{uri}&faults={}", plan.display()),
     };
     let stop = AtomicBool::new(false);
-    let plan = Plan {
-        uri: &uri,
-        destroy,
-        reset: true,
-        measured: Duration::from_millis(30),
-        // On a busy machine nothing may look late; what is late by a fault takes that long.
-        timeout: Duration::from_secs(if faults.is_empty() { 30 } else { 2 }),
-        power_cycle: None,
-        writer: None,
-        stop: &stop,
-    };
+    // On a busy machine nothing may look late; what is late by a fault takes that long.
+    let timeout = Duration::from_secs(if faults.is_empty() { 30 } else { 2 });
+    let plan = Plan { destroy, reset: true, timeout, ..gentle(&uri, &stop) };
     qualify(&plan, |_, _, _| {}).unwrap()
 }
 
@@ -65,16 +71,7 @@ fn without_leave_nothing_is_written_and_nothing_reset() {
     std::fs::write(&image, &content).unwrap();
     let stop = AtomicBool::new(false);
     let uri = format!("file:{}?model=null", image.display());
-    let plan = Plan {
-        uri: &uri,
-        destroy: false,
-        reset: false,
-        measured: Duration::from_millis(10),
-        timeout: Duration::from_secs(2),
-        power_cycle: None,
-        writer: None,
-        stop: &stop,
-    };
+    let plan = gentle(&uri, &stop);
     let report = qualify(&plan, |_, _, _| {}).unwrap();
     assert_eq!(deviations(&report), Vec::<String>::new());
     for name in ["write-sizes", "patterns", "reset", "abort", "attach"] {
@@ -86,16 +83,7 @@ fn without_leave_nothing_is_written_and_nothing_reset() {
 #[test]
 fn a_partition_is_refused() {
     let stop = AtomicBool::new(false);
-    let plan = Plan {
-        uri: "mem:16M?partition=1",
-        destroy: false,
-        reset: false,
-        measured: Duration::from_millis(10),
-        timeout: Duration::from_secs(2),
-        power_cycle: None,
-        writer: None,
-        stop: &stop,
-    };
+    let plan = gentle("mem:16M?partition=1", &stop);
     let error = qualify(&plan, |_, _, _| {}).unwrap_err().to_string();
     assert!(error.contains("leave out `partition`"), "{error}");
 }
