@@ -81,10 +81,10 @@ impl Latency {
         all.map_or(self.n as f64, |(_, all)| *all)
     }
 
-    /// Returns the latency that the slowest one in `of` reached. Returns `None` with fewer than
+    /// Returns the latency that at least one in `of` I/Os reached. Returns `None` with fewer than
     /// `of` I/Os, or where it is not known.
     pub(crate) fn slowest_1_in(&self, of: u64) -> Option<f64> {
-        let slow = self.n.checked_div(of).filter(|slow| *slow > 0)?;
+        let slow = (of > 0 && self.n >= of).then(|| self.n.div_ceil(of))?;
         let slow = (slow as f64 - 0.5) / self.n as f64;
         self.quantile_ns(1.0 - if self.is_coarse { 1.0 / of as f64 } else { slow })
     }

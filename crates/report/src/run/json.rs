@@ -187,7 +187,8 @@ struct Moments {
 impl Moments {
     fn of(figures: impl Iterator<Item = f64> + Clone) -> Self {
         let n = figures.clone().count().max(1) as f64;
-        let mean = figures.clone().sum::<f64>() / n;
+        // The sum of no floats is −0.
+        let mean = figures.clone().fold(0.0, |sum, figure| sum + figure) / n;
         let squares: f64 = figures.clone().map(|figure| (figure - mean).powi(2)).sum();
         let min = figures.clone().reduce(f64::min).unwrap_or(0.0);
         let max = figures.fold(0.0, f64::max);

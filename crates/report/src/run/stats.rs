@@ -125,10 +125,10 @@ impl LatencyStats {
         known.map(|percentile| (*percentile, self.percentile_ns(*percentile))).collect()
     }
 
-    /// Returns the latency that the slowest one in `of` I/Os reached or exceeded, or `None` with
-    /// fewer than `of` recorded.
+    /// Returns the latency that at least one in `of` I/Os reached or exceeded, or `None` with fewer
+    /// than `of` recorded. It is at most that of a higher percentile.
     pub fn slowest_1_in(&self, of: u64) -> Option<u64> {
-        let slow = self.n().checked_div(of).filter(|slow| *slow > 0)?;
+        let slow = (of > 0 && self.n() >= of).then(|| self.n().div_ceil(of))?;
         // Half a rank below, so that rounding cannot reach the next.
         let n = self.n() as f64;
         Some(self.quantile_ns((n - slow as f64 + 0.5) / n))
