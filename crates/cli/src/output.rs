@@ -196,19 +196,20 @@ impl Outputs {
         print(text)
     }
 
-    /// Writes the requested outputs.
+    /// Writes the requested outputs, also those after one that fails.
     pub(crate) fn write(
         &self,
         json: impl FnOnce() -> Value,
         page: impl FnOnce() -> String,
     ) -> Result<(), Failure> {
-        if let Some(target) = &self.json {
-            target.write(&json_text(&json()))?;
-        }
-        if let Some((target, text)) = &self.text {
-            target.write(&text.borrow())?;
-        }
-        self.html.as_ref().map_or(Ok(()), |target| target.write(&page()))
+        let json = self.json.as_ref().map_or(Ok(()), |target| target.write(&json_text(&json())));
+        let text = self.text.as_ref().map_or(Ok(()), |(target, text)| {
+            let text = text.borrow();
+            // What has been measured is not lost where there is no room for it.
+            target.write(&text).or_else(|failure| print(&text).and(Err(failure)))
+        });
+        let page = self.html.as_ref().map_or(Ok(()), |target| target.write(&page()));
+        json.and(text).and(page)
     }
 }
 

@@ -29,6 +29,23 @@ pub(crate) fn catch() {
     }
 }
 
+/// Set by SIGUSR1, which asks how far a run is.
+static STATUS: AtomicBool = AtomicBool::new(false);
+
+/// Catches SIGUSR1 from now on, which kills by default.
+pub(crate) fn catch_status() {
+    install(libc::SIGUSR1, note_status, libc::SA_RESTART, true);
+}
+
+extern "C" fn note_status(_: libc::c_int, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    STATUS.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether SIGUSR1 has come since the last call.
+pub(crate) fn take_status() -> bool {
+    STATUS.load(Ordering::Relaxed) && STATUS.swap(false, Ordering::Relaxed)
+}
+
 pub(crate) type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// Installs `handler` for `signal`. If `unless_ignored`, an ignored signal stays ignored.

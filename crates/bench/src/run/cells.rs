@@ -96,12 +96,18 @@ pub(crate) fn start_threads(
 }
 
 fn watched_cell(plan: &JobPlan, group: &Group, devices: &Devices, cell: Cell) -> WatchedCell {
+    let info = devices.get(plan.devices[cell.device]).info();
+    WatchedCell {
+        name: cell_name(plan, group, devices, cell),
+        block_bytes: u64::from(info.block_bytes),
+    }
+}
+
+/// Returns the job, the device, the policy and the settings.
+pub(crate) fn cell_name(plan: &JobPlan, group: &Group, devices: &Devices, cell: Cell) -> String {
     let (device, policy) = (plan.devices[cell.device], plan.policies[cell.policy]);
     let (uri, words) = (devices.uri(device), settings(plan, group, cell).words());
-    WatchedCell {
-        name: format!("{}, {uri}, {policy}{words}", plan.job.name),
-        block_bytes: u64::from(devices.get(device).info().block_bytes),
-    }
+    format!("{}, {uri}, {policy}{words}", plan.job.name)
 }
 
 /// Returns the conditions of a job's threads in `cell`.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use meantime_completion::Policy;
+use meantime_report::run::Turn;
 
 /// Receives the progress of a run, between turns only.
 pub trait Progress {
@@ -12,6 +13,8 @@ pub trait Progress {
     fn filling(&self, uri: &str);
     /// A job's device and policy have the next turn.
     fn cell(&self, job: &str, uri: &str, policy: Policy);
+    /// A job's turn counts. `name` has the job, the device, the policy and the settings.
+    fn turned(&self, name: &str, turn: &Turn);
     /// The share of the current jobs that is done, from 0 to 1.
     fn done(&self, share: f64);
     /// An error occurred, which the run counts.

@@ -117,6 +117,11 @@ impl<C: Competitors, P: Progress> Run<'_, C, P> {
                 state.count(&reports, floor_ns, energy_uj);
                 state.competed += competed.unwrap_or_default();
                 state.finished = reports.iter().all(|report| report.finished);
+                if let Some(turn) = state.by_turn.last().copied() {
+                    let plan = self.jobs[job].plan;
+                    let name = cells::cell_name(plan, self.group, self.devices, cell);
+                    self.progress.turned(&name, &turn);
+                }
                 if let Some(why) = reports.into_iter().find_map(|report| report.lost) {
                     self.lose(job, cell.device, &why);
                 }

@@ -63,6 +63,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     let outputs = outputs.with(Tables::prepare(&args.tables)?).with_text(args.output.as_deref())?;
     // From here on there are threads and devices to shut down properly.
     signal::catch();
+    signal::catch_status();
     let _metrics = metrics::serve(args.metrics.as_deref())?;
     let writes = |device: &str| {
         let mut writing = jobs.iter().zip(&wanted).filter(|(job, _)| job.changes());
@@ -98,7 +99,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     failed?;
     unmounted?;
-    signal::check(Some("ended by a signal; the results are those measured until then"))?;
+    signal::check(Some(match measured.results.is_empty() {
+        true => "ended by a signal before anything was measured",
+        false => "ended by a signal; the results are those measured until then",
+    }))?;
     let bad = measured.results.iter().any(|result| result.errors + result.verify_errors > 0);
     Ok(if bad { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

@@ -73,7 +73,8 @@ pub(crate) struct BenchArgs {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// How often to say how far the run is, where standard error is no terminal, e.g. 30s
+    /// How often to say how far the run is and what it has come to, where standard error is no
+    /// terminal, e.g. 30s; SIGUSR1 asks for it at once
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = interval)]
     pub status_interval: Duration,
 

@@ -476,7 +476,14 @@ fn progress_is_in_lines_where_there_is_no_terminal() {
         let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--rounds", "8"], more].concat());
         ran.stderr.lines().filter(|line| line.contains("% done, randread")).count()
     };
+    let figures = |more: &[&str]| {
+        let ran = succeed(dir.path(), &[&args[..], &SHORT, &["--rounds", "8"], more].concat());
+        let of = "  randread, mem:4M?inline=1, poll: ";
+        let lines = ran.stderr.lines().filter_map(|line| line.strip_prefix(of));
+        lines.filter(|line| line.contains(" IOPS, mean ") && line.contains(" turn")).count()
+    };
     assert!(lines(&["--status-interval", "1ms"]) > 1);
+    assert!(figures(&["--status-interval", "1ms"]) > 1);
     assert_eq!(lines(&["--status-interval", "1ms", "-q"]), 0);
     assert_eq!(lines(&["--status-interval", "30"]), 0);
 }

@@ -1,8 +1,11 @@
 //! What `meantime bench` prints while a run goes on.
 
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::{json, meantime, succeed};
+use crate::common::{Ran, await_handler, json, meantime, succeed};
 
 const ON: [&str; 5] = ["bench", "--device", "mem:4M?inline=1", "--completion", "poll"];
 
@@ -97,4 +100,21 @@ fn histograms_have_all_ios() {
     assert!(ran.stdout.contains("clat percentiles") && !ran.stdout.contains('█'));
     let refused = meantime(dir.path(), &[&args[..], &["--live", "--quiet"]].concat()).status();
     assert_eq!(refused.unwrap().code(), Some(2));
+}
+
+/// As fio and dd have it. Without it, SIGUSR1 would kill.
+#[test]
+fn sigusr1_asks_for_the_figures_so_far() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--rw", "randread", "--runtime", "4", "--rounds", "40"];
+    let mut child = meantime(dir.path(), &[&ON[..], &args].concat()).spawn().unwrap();
+    await_handler(&mut child);
+    std::thread::sleep(Duration::from_secs(1));
+    kill_process(Pid::from_child(&child), Signal::USR1).unwrap();
+    let ran: Ran = child.wait_with_output().unwrap().into();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines = ran.stderr.lines();
+    let asked = lines.filter(|line| line.contains(" % done, randread (1 of 1)"));
+    assert_eq!(asked.count(), 1, "{ran:?}");
+    assert!(ran.stderr.contains("\n  randread, mem:4M?inline=1, poll: "), "{ran:?}");
 }

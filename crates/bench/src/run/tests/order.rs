@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use itertools::Itertools as _;
+use meantime_report::run::Turn;
 
 use super::*;
 use crate::competitor::{Competitors, Kind, Sample};
@@ -38,6 +39,7 @@ impl Competitors for Nobody {
 struct Record {
     turns: RefCell<Vec<String>>,
     done: RefCell<f64>,
+    turned: RefCell<usize>,
 }
 
 impl Progress for Record {
@@ -45,6 +47,10 @@ impl Progress for Record {
     fn filling(&self, _: &str) {}
     fn cell(&self, job: &str, _: &str, policy: Policy) {
         self.turns.borrow_mut().push(format!("{job} {policy}"));
+    }
+    fn turned(&self, name: &str, turn: &Turn) {
+        assert!(turn.iops > 0.0 && name.contains(", mem:1M?inline=1&queues=16, "), "{name}");
+        *self.turned.borrow_mut() += 1;
     }
     fn done(&self, share: f64) {
         *self.done.borrow_mut() = share;
@@ -78,6 +84,7 @@ fn swept(keys: &[(&str, &str)]) -> (Vec<String>, Vec<(String, usize)>) {
     let mut record = Record::default();
     let outcome = run::<Nobody, _>(&groups, &mut devices, &options, &mut record).unwrap();
     assert_eq!(*record.done.borrow(), 1.0);
+    assert_eq!(*record.turned.borrow(), record.turns.borrow().len());
     let results = outcome.results.into_iter().map(|job| job.into_result());
     let results = results.map(|result| {
         assert!(result.read.ios + result.write.ios > 0);
