@@ -20,7 +20,8 @@
 //! files. The kernel handles locks (`flock`, `fcntl`) itself.
 //!
 //! Making or removing a name makes the kernel fetch its directory's attributes again: it checks
-//! permissions, and treats any change of a directory as a possible change of its mode. `FLUSH` is
+//! permissions, and treats any change of a directory as a possible change of its mode. A close asks
+//! nothing (FOPEN_NOFLUSH), unless programs can take the shared-memory path. For these `FLUSH` is
 //! answered although there is nothing to do, because after ENOSYS the kernel would never again tell
 //! us that a file is closed.
 //!
@@ -36,10 +37,13 @@
 //!   mount      Mount: begin and end
 //!   namespace  a mount that only one program sees
 //!   options    the words after -o
+//!   bare       files in memory: what a FUSE server takes that does nothing (feature `bare`)
 //! ```
 
 #![deny(unsafe_code)]
 
+#[cfg(feature = "bare")]
+mod bare;
 mod fuse;
 mod mount;
 pub mod namespace;
@@ -47,6 +51,8 @@ mod options;
 mod server;
 mod session;
 
+#[cfg(feature = "bare")]
+pub use bare::BareServer;
 pub use mount::{Mount, ServeError};
 pub use options::{Options, OptionsError, Words};
 pub use server::counts::{CallCounts, Calls, RequestCounts, Requests};

@@ -42,6 +42,8 @@ pub(crate) mod set {
 pub(crate) mod opened {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    /// Closing a descriptor sends no FLUSH (protocol 7.35, Linux 5.16; ignored before).
+    pub(crate) const NOFLUSH: u32 = 1 << 5;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 

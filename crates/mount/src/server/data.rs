@@ -90,6 +90,11 @@ impl Server {
         if flags & libc::O_DIRECT != 0 {
             open_flags = opened::DIRECT_IO | opened::PARALLEL_DIRECT_WRITES;
         }
+        // Writes have arrived before the close, and mapped pages are written back when they are
+        // unmapped. Only the shared-memory path has to know of each close.
+        if self.shm.is_none() {
+            open_flags |= opened::NOFLUSH;
+        }
         Ok(OpenOut { fh, open_flags, padding: 0 })
     }
 

@@ -1,5 +1,6 @@
 //! Ordinary programs on the mount.
 
+use std::fs;
 use std::path::Path;
 
 use meantime_mount::Options;
@@ -146,6 +147,80 @@ fn locks_are_the_kernels() {
     );
     assert_eq!(text, "first\nsecond");
     served.end();
+}
+
+/// The server is asked nothing when a descriptor is closed. What a close ends, the kernel ends.
+#[test]
+fn a_close_asks_nothing_and_ends_locks_and_mappings() {
+    let Some(served) = Served::new("64M", &Options::default()) else { return };
+    if !e2fs::has("python3") {
+        return;
+    }
+    let script = r#"
+import errno, fcntl, mmap, os, struct, subprocess, sys
+
+# fcntl(2), with `F_OFD_SETLK`.
+OFD_SETLK = 37
+LOCK = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+if len(sys.argv) > 1:
+    fd = os.open("file", os.O_RDWR)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLK, LOCK)
+        sys.exit(0)
+    except OSError as error:
+        sys.exit(1 if error.errno in (errno.EAGAIN, errno.EACCES) else 2)
+
+
+def is_free():
+    return subprocess.run([sys.executable, sys.argv[0], "try"]).returncode == 0
+
+
+one, other = (os.open("file", os.O_RDWR | os.O_CREAT) for _ in range(2))
+fcntl.fcntl(one, fcntl.F_SETLK, LOCK)
+assert not is_free()
+# Any close of the file ends a process's POSIX locks.
+os.close(other)
+assert is_free()
+# A lock of the open file description lasts until its last descriptor is closed.
+fcntl.fcntl(one, OFD_SETLK, LOCK)
+twice = os.dup(one)
+os.close(one)
+assert not is_free()
+os.close(twice)
+assert is_free()
+
+# A mapping outlives its descriptor, and what is stored is there for others at once.
+fd = os.open("mapped", os.O_RDWR | os.O_CREAT)
+os.ftruncate(fd, 1 << 16)
+mapping = mmap.mmap(fd, 1 << 16)
+os.close(fd)
+mapping[5000:5005] = b"hello"
+with open("mapped", "rb") as file:
+    assert file.read()[5000:5005] == b"hello"
+mapping.close()
+for number in range(1000):
+    with open(f"many{number % 10}", "wb") as file:
+        file.write(b"%d" % number)
+"#;
+    fs::write(served.beside("closes.py"), script).unwrap();
+    served.sh("python3 ../closes.py");
+    let flushes = served.mounted().requests();
+    let flushes = flushes.iter().find(|(name, _)| name == "flush").unwrap().1.served;
+    // Linux 5.16 is the first that does not ask.
+    let is_old = kernel_version() < (5, 16);
+    assert!(flushes == 0 || is_old, "{flushes}");
+    let mut served = served;
+    served.unmount();
+    assert_eq!(served.unmounted().read("/mapped").unwrap()[5000..5005], b"hello"[..]);
+    assert_eq!(served.unmounted().read("/many7").unwrap(), b"997");
+}
+
+/// The kernel's version, by its first two numbers.
+fn kernel_version() -> (u32, u32) {
+    let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = text.split('.').map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
 #[test]
