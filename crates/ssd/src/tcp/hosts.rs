@@ -371,6 +371,7 @@ impl Engine {
         let most = self.most_queues();
         let Some(association) = &mut self.associations[at] else { return };
         association.failed = false;
+        association.shst = 0;
         association.granted = most;
         association.events.clear();
         // Event requests are not answered, because after a reset the host does not know them any

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use meantime_nvme_spec::fabrics::FabricsStatus;
+use meantime_nvme_spec::identify::cns;
 use meantime_nvme_spec::opcode::{admin, io};
 use meantime_nvme_spec::regs::{CC, CSTS, Cc, Csts, shn, shst};
 use meantime_nvme_spec::sgl::SglDescriptor;
@@ -136,6 +137,12 @@ fn a_controller_is_disabled_shut_down_and_enabled_again() {
     let cc = Cc(0).with_en(true).with_iosqes(6).with_iocqes(4).with_shn(shn::NORMAL);
     assert!(host.admin.set_cc(cc).is_success());
     assert_eq!(host.admin.csts().shst(), shst::COMPLETE);
+    let identify = Sqe::identify(host.admin.next_cid(), 0, cns::CONTROLLER, 0, 0, 0);
+    let status = host.admin.command(&identify.with_sgl(SglDescriptor::transport(4096)), &[]).status;
+    assert!(status.is(StatusCode::CommandSequenceError), "{status}");
+    // A reset ends the shutdown.
+    assert!(host.admin.set_cc(Cc(0)).is_success());
+    assert_eq!(host.admin.csts().0, 0);
     // The end of the admin connection ends the association.
     let mut host = Host::new(target.addr());
     drop(host.admin);
