@@ -484,8 +484,8 @@ impl Controller {
     /// Deletes queue `qid` on the controller, which afterwards accesses neither its rings nor its
     /// buffers.
     pub(crate) fn unregister_queue(&self, qid: u16) -> Result<()> {
-        // QEMU's controller answers Invalid Field for an unknown completion queue; 1.4 §5.5 has
-        // another code.
+        // QEMU's controller answers Completion Queue Invalid for an unknown completion queue; 1.4
+        // §5.5 has the other code.
         let codes = [StatusCode::InvalidQueueIdentifier, StatusCode::CompletionQueueInvalid];
         let unknown = |result: Result<_>| match result {
             Err(error) if codes.iter().any(|&code| is_code(&error, code)) => Ok(()),
