@@ -13,8 +13,7 @@
 #   sgdisk --print            (gdisk)         warns that it supports 128 bytes only, then shows an
 #                                             empty table "in memory", exit status 0
 #
-# sfdisk, blkid and partx come from one source package, util-linux. Who decides by blkid whether a
-# disk is in use, as installers do, takes this one for a disk without partitions.
+# sfdisk, blkid and partx come from one source package, util-linux.
 #
 # Needs apt-get (Debian 12), dpkg-deb and python3. Installs nothing; exits with 1 if anything
 # differs from the above.

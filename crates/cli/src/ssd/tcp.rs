@@ -126,17 +126,19 @@ impl Refused {
 /// Logs what the counters say has happened, and returns them.
 fn tell(log: &mut Log, before: TcpCounters, now: TcpCounters) -> TcpCounters {
     for ((name, old), (_, new)) in before.iter().zip(now.iter()) {
-        let what = match name {
-            "associations" => "hosts have connected",
-            "associations_ended" => "hosts have gone",
-            "fatal_errors" => "connections broke the protocol, and were ended",
-            "keep_alives_expired" => "hosts were given up: their Keep Alive Timer has expired",
-            "too_slow" => "connections were too slow, and were closed",
-            "too_many" => "connections were too many, and were closed",
+        let (one, what) = match name {
+            "associations" => ("host", "connected"),
+            "associations_ended" => ("host", "left"),
+            "fatal_errors" => ("connection", "broke the protocol, and was ended"),
+            "keep_alives_expired" => ("host", "was given up: its Keep Alive Timer has expired"),
+            "too_slow" => ("connection", "was too slow, and was closed"),
+            "too_many" => ("connection", "was one too many, and was closed"),
             _ => continue,
         };
-        if new > old {
-            log.line(&format!("{} {what}", new - old));
+        match new.saturating_sub(old) {
+            0 => {}
+            1 => log.line(&format!("a {one} {what}")),
+            count => log.line(&format!("{count} times a {one} {what}")),
         }
     }
     now
