@@ -200,7 +200,7 @@ test-python: build wheel
 # optimisation.
 install: build
 	$(CARGO) rustc --release --locked -p meantime-capi --lib --crate-type cdylib,staticlib
-	$(CARGO) rustc --release --locked -p meantime-fio --lib --crate-type cdylib
+	$(CARGO) rustc --release --locked -p meantime-fio-engine --lib --crate-type cdylib
 	@$(if $(SPLIT_DEBUG),$(SPLIT_DEBUG) $(RELEASE)/libmeantime_c.so $(RELEASE)/libmeantime_fio.so)
 	@scripts/install.sh install --prefix "$(PREFIX)" --libdir "$(LIBDIR)" --destdir "$(DESTDIR)"
 

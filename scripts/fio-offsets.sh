@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fio-offsets.sh [--build] VERSION...
 #
-# Writes crates/fio/src/abi/table.rs: where fio of these versions, a column each, has what the engine
+# Writes crates/fio-engine/src/abi/table.rs: where fio of these versions, a column each, has what the engine
 # uses. A C program measures it against fio's own headers. They come from Debian's source package,
 # and stay in target/fio-VERSION/source. With --build it builds that fio there instead, for the
 # tests, and prints the program's path.
@@ -170,7 +170,7 @@ for version; do
 done
 [ -z "$build" ] || exit 0
 
-file=crates/fio/src/abi/table.rs
+file=crates/fio-engine/src/abi/table.rs
 {
     echo "//! fio ${*}. Written by scripts/fio-offsets.sh; do not edit."
     printf '\nuse super::{Field, Ptr, abi};\n\nabi! {\n'

@@ -10,7 +10,7 @@ import pathlib
 import shlex
 import subprocess
 
-ROOTS = {"meantime-cli", "meantime-capi", "meantime-intercept", "meantime-fio"}
+ROOTS = {"meantime-cli", "meantime-capi", "meantime-intercept", "meantime-fio-engine"}
 NAMES = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*", "COPYRIGHT*")
 
 command = [*shlex.split(os.environ.get("CARGO", "cargo")), "metadata", "--format-version=1", "--locked"]

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use meantime_disk_format::Size;
+use meantime_partitions::Size;
 use meantime_testkit::disk::{Entry, check as check_disk, fix_sums, write_gpt, write_record};
 
 use crate::Input;

@@ -1,4 +1,4 @@
-//! Runs fio's job files. It has their jobs, places, data, pace and turns.
+//! Runs fio's job files: which blocks, what data, at what rate, and in which order.
 //!
 //! `meantime bench` measures devices with fio's jobs. This crate reads the jobs, runs them and
 //! counts. The command reads its arguments, shows the results and writes the files.

@@ -37,7 +37,7 @@ pub(super) fn read_at<C: BlockChannel + ?Sized>(
 ) -> Result<(), RequestError> {
     let Some((mut lba, mut buf)) = begin(channel, data.len(), offset)? else { return Ok(()) };
     let block_bytes = channel.info().block_bytes as usize;
-    // Of the first block, and of no other, a part may be left out.
+    // Only the first block can have bytes skipped at its start.
     let mut skipped = (offset % block_bytes as u64) as usize;
     let mut left = data;
     while !left.is_empty() {

@@ -107,7 +107,7 @@ pub trait BlockChannel {
     /// The device's properties.
     fn info(&self) -> &BlockInfo;
 
-    /// Allocates a zeroed buffer that the device can reach. Not for the hot path: recycle buffers
+    /// Allocates a zeroed buffer that the device can reach. Not for the fast path: recycle buffers
     /// there.
     ///
     /// # Errors

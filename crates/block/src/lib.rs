@@ -143,9 +143,9 @@ pub use group::{
     ChannelKey, DescriptorKey, GroupChannel, GroupWaker, NoWatch, PollGroup, Ready, Watch, WatchKey,
 };
 pub use kernel::{KernelChannel, KernelDevice};
-pub use meantime_disk_format::{Partition, Selector, Signature, Table};
 pub use meantime_fabrics::{Host, Subsystem};
 pub use meantime_nvme_spec::fabrics::SubsystemType;
+pub use meantime_partitions::{Partition, Selector, Signature, Table};
 pub use nvme_device::NvmeDevice;
 pub use open::{
     Queried, discover, discover_as, open, open_nvme, open_partition, open_queried, partitions,

@@ -353,7 +353,7 @@ impl RequestTable {
             let contiguous = request.buf.as_ref().filter(|buf| !buf.is_scattered());
             entry.next_data = contiguous.map_or(Iova(0), DmaBuf::iova);
         }
-        // There is nothing to drop, and the hot path must not check.
+        // There is nothing to drop, and the fast path must not check.
         std::mem::forget(std::mem::replace(&mut entry.buf, request.buf));
         entry.user_data = request.user_data;
         entry.lba = request.lba;

@@ -9,13 +9,13 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use meantime_disk_format::Selector;
 use meantime_fabrics::{KATO_MIN_MS, TcpAddress, parse_uuid};
 use meantime_hw::clock::parse_time_ns;
 use meantime_hw::pci::{PciAddress, PciAddressError};
 use meantime_nvme::ControllerOptions;
 use meantime_nvme_spec::fabrics::is_nqn;
 use meantime_nvme_spec::tcp::dgst;
+use meantime_partitions::Selector;
 
 pub use parameters::UriParameter;
 

@@ -188,7 +188,7 @@ impl ChannelHandle {
     ) -> Ticket {
         let (index, buf, user_data) = prepared;
         let flight = &mut self.in_flight[index];
-        // Nothing has to be dropped, and the hot path must not check for that.
+        // Nothing has to be dropped, and the fast path must not check for that.
         std::mem::forget(std::mem::replace(&mut flight.ticket, ticket));
         flight.buf = buf;
         flight.user_data = user_data;

@@ -1,5 +1,5 @@
 //! Handles. The memory of a handle is never freed, only marked and reused. So one load shows
-//! whether a handle is open or closed: the hot path has no time for a search.
+//! whether a handle is open or closed: the fast path has no time for a search.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;

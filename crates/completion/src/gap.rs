@@ -111,7 +111,7 @@ pub struct GapCounters {
     pub oversleeps: u64,
     /// Waits in which the spin budget ran out.
     pub fallbacks: u64,
-    /// Times that the waiter blocked for an interrupt.
+    /// Times that the waiter blocked for an interrupt, or napped where it cannot.
     pub blocks: u64,
 }
 
@@ -199,9 +199,9 @@ pub struct Waited {
     pub last_empty_poll_ns: u64,
     /// Whether the completion came while the thread was blocked for the interrupt.
     pub blocked: bool,
-    /// Whether the interrupt ended the last planned sleep; and the CPU time charged for that sleep,
-    /// in ns, 0 if it was not measured.
+    /// Whether the interrupt ended the last planned sleep.
     pub cut_short: bool,
+    /// The CPU time charged for that sleep in ns, 0 if it was not measured.
     pub(crate) cut_short_cpu_ns: u64,
     /// The latest time at which the completion was found, provided that the thread has run since,
     /// in ns of the source's clock; 0 if the completion may have been there for long.

@@ -1,4 +1,4 @@
-//! What a queue has learned, and how each policy chooses its wait plan from it.
+//! What a channel has learned, and how each policy chooses its wait plan from it.
 
 use super::adaptive::choice::{Mode, WaitChoice};
 use super::adaptive::{Adaptive, Estimate, Outlook, SleepCosts};
@@ -30,12 +30,13 @@ pub(crate) struct Learning {
     mean: HalfMean,
     rules: [Option<Box<dyn Rule>>; RULES_MAX],
     costs: Option<SleepCosts>,
-    /// Whether there is a queue with an interrupt, and whether all other waits only spin.
+    /// Whether there is a queue with an interrupt.
     can_interrupt: bool,
+    /// Whether all other waits only spin.
     only_spins: bool,
-    /// For `adaptive`: how to wait now for a goal of latency; and what was learned, once that was
-    /// needed. Before, such a goal polls.
+    /// For `adaptive`: how to wait now for a goal of latency.
     choice: WaitChoice,
+    /// For `adaptive`: what was learned, once that was needed. Before, a goal of latency polls.
     adaptive: Option<Box<Adaptive>>,
     earliest: EarliestCompletion,
 }
@@ -95,7 +96,7 @@ impl Learning {
         }
     }
 
-    /// Whether all I/O of `policy` goes to the polled queue and is timed.
+    /// Whether all I/O of `policy` goes to the polled queue, where it may be timed.
     #[inline]
     pub(crate) fn goes_polled(&self, policy: Policy) -> bool {
         let Policy::Adaptive(goal) = policy else { return false };
@@ -241,7 +242,12 @@ impl Learning {
     /// Called when an I/O of `policy` has ended: looks at the thread's CPU if no gap was used for
     /// that.
     #[inline]
-    pub(crate) fn look_after<Q: Queues>(&mut self, policy: Policy, now_ns: u64, queues: &Q) {
+    pub(crate) fn sample_cpu_if_overdue<Q: Queues>(
+        &mut self,
+        policy: Policy,
+        now_ns: u64,
+        queues: &Q,
+    ) {
         if let Policy::Adaptive(goal @ Goal::Latency(_)) = policy
             && self.choice.is_overdue(now_ns)
         {

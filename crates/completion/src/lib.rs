@@ -10,8 +10,8 @@
 //! of requests. Measured costs of sleeping belong to the process.
 //!
 //! # What it promises
-//! - [`Gap::wait`] is the only place that waits for one channel's I/O, for every policy. It looks,
-//!   then blocks, then looks again, so no wake-up is lost (loom: `gap/loom_model.rs`,
+//! - [`Gap::wait`] is the only place that sleeps or blocks for one channel's I/O, for every policy.
+//!   (A channel looks 128 times before it calls it.) It looks, then blocks, then looks again, so no wake-up is lost (loom: `gap/loom_model.rs`,
 //!   `alert/loom_model.rs`). Every block for an I/O has a deadline.
 //! - No figure of a machine is built in: `calibrate` measures them all.
 //! - Time hidden by a sleep is never counted as device time.

@@ -88,9 +88,9 @@ impl Patch {
     }
 
     /// Returns the value to xor to the checksum if bytes differ by `difference` (old xor new
-    /// bytes), with `behind` bytes after them, or `None` if there are too many bytes after them.
-    pub fn of(&self, difference: &[u8], behind: usize) -> Option<u32> {
-        Some(multiply(*self.zeroes.get(behind)?, crc32c(0, difference)))
+    /// bytes), with `after` bytes after them, or `None` if there are too many bytes after them.
+    pub fn of(&self, difference: &[u8], after: usize) -> Option<u32> {
+        Some(multiply(*self.zeroes.get(after)?, crc32c(0, difference)))
     }
 }
 
@@ -115,8 +115,8 @@ mod tests {
             for (byte, difference) in bytes[at..].iter_mut().zip(difference) {
                 *byte ^= difference;
             }
-            let behind = bytes.len() - at - difference.len();
-            prop_assert_eq!(crc32c(state, &bytes), before ^ patch.of(difference, behind).unwrap());
+            let after = bytes.len() - at - difference.len();
+            prop_assert_eq!(crc32c(state, &bytes), before ^ patch.of(difference, after).unwrap());
             prop_assert_eq!(patch.of(difference, 301), None);
         }
     }

@@ -111,8 +111,8 @@ pub enum Defect {
     /// A count in a group's descriptor is wrong.
     #[error("the count of {0} is wrong")]
     FreeCount(&'static str),
-    /// The bits behind the last one of a bitmap are not set.
-    #[error("what lies behind the end of a bitmap is not marked as in use")]
+    /// The bits after the last one of a bitmap are not set.
+    #[error("what lies past the end of a bitmap is not marked as in use")]
     BitmapPadding,
     /// `.` or `..` does not refer to the directory or its parent.
     #[error("`.` or `..` leads elsewhere")]
@@ -132,7 +132,7 @@ pub enum Defect {
     /// A directory has two entries with the same name.
     #[error("the directory has two entries of one name")]
     DuplicateName,
-    /// The resize inode does not point to the reserved blocks behind the group descriptors.
+    /// The resize inode does not point to the reserved blocks after the group descriptors.
     #[error("the resize inode does not lead to the room for group descriptors")]
     ResizeInode,
     /// A field of a group descriptor has an invalid value.

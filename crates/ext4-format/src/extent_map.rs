@@ -51,7 +51,7 @@ pub struct MappedExtent {
 }
 
 impl MappedExtent {
-    /// Returns the logical block behind it.
+    /// Returns the logical block after it.
     pub fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.blocks)
     }

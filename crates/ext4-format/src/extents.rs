@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_lies_behind_the_last_possible_entry() {
+    fn the_checksum_lies_after_the_last_possible_entry() {
         let mut bytes = leaf(&[(0, 1, 5)]);
         let at = 12 * 85;
         let right = crc32c(7, &bytes[..at]).to_le_bytes();

@@ -39,7 +39,7 @@ impl Superblock {
         (block.saturating_sub(first) / self.blocks_per_group()) as u32
     }
 
-    /// Returns the number of blocks reserved behind the descriptors for further ones
+    /// Returns the number of blocks reserved after the descriptors for further ones
     /// (`s_reserved_gdt_blocks`).
     pub fn reserved_descriptor_blocks(&self) -> u64 {
         let kept = self.features.has_compat(compat::RESIZE_INODE);

@@ -19,7 +19,7 @@ pub(super) const BLOCK_MASK: u32 = 0x0fff_ffff;
 pub(super) const NODE_START: usize = 8;
 /// Offset of the entries of the root: after `.`, `..` and the root's own header.
 pub(super) const ROOT_START: usize = 32;
-/// Size of the reserved room and checksum behind the last entry.
+/// Size of the reserved room and checksum after the last entry.
 pub(super) const TAIL_BYTES: usize = 8;
 
 on_disk! {

@@ -185,7 +185,7 @@ impl Inode {
         let found = RawInodeExtra::read_from_prefix(rest).ok().map(|(extra, _)| extra);
         let extra_isize = found.as_ref().map_or(0, |extra| usize::from(extra.extra_isize.get()));
         checked(extra_isize <= rest.len() && extra_isize.is_multiple_of(4), "extra size")?;
-        // Fields behind `i_extra_isize` do not exist, unless that is 0 (an inode made by a kernel
+        // Fields after `i_extra_isize` do not exist, unless that is 0 (an inode made by a kernel
         // without such fields). Then the kernel reads the fields as they are, which is zeroes.
         let reach = if extra_isize == 0 { EXTRA_BYTES } else { extra_isize };
         let fits = |end: usize| rest.len() >= end && reach >= end;
@@ -336,7 +336,7 @@ impl Inode {
         &self.block
     }
 
-    /// Returns the extended attributes in the inode: the part behind its fields, if it begins with
+    /// Returns the extended attributes in the inode: the part after its fields, if it begins with
     /// the magic number of attributes (which is included). Otherwise the result is empty.
     pub fn body_attributes(&self) -> &[u8] {
         &self.body

@@ -16,7 +16,7 @@ use super::source::Source;
 use super::volume::Volume;
 use crate::error::Result;
 
-/// The cookie behind all names (`EXT4_HTREE_EOF_64BIT`).
+/// The cookie after all names (`EXT4_HTREE_EOF_64BIT`).
 const END: u64 = i64::MAX as u64;
 /// Cookies from here on are hashes; lower ones are bytes of a directory.
 const HASHES: u64 = 1 << 32;
@@ -32,7 +32,7 @@ fn hash_of(place: u64) -> u32 {
 }
 
 /// Names between two cookies, in no order. Here the `cookie` of each is its own position.
-struct Stretch {
+struct Portion {
     kind: HashKind,
     names: Vec<DirectoryEntry>,
     end: u64,
@@ -48,7 +48,7 @@ impl<S: Source> Volume<S> {
     /// meanwhile. Names with the same full hash share a position, and their cookies, except for the
     /// last one's, lead back to the first of them. `.` and `..` come first. Any other directory is
     /// read block by block, as by [`entries`](Self::entries), and so is one with a malformed index;
-    /// its names behind the first `bytes` bytes are left out.
+    /// its names after the first `bytes` bytes are left out.
     ///
     /// # Errors
     /// [`Error::NotDirectory`](crate::Error::NotDirectory); damage, or an error of the source.
@@ -59,7 +59,7 @@ impl<S: Source> Volume<S> {
         let changed = self.replayed().names(dir.inode.ino());
         let mut from = cookie;
         while from < END {
-            let Some(Stretch { kind, mut names, end }) = dir.stretch(from)? else {
+            let Some(Portion { kind, mut names, end }) = dir.portion(from)? else {
                 return if from < bytes { self.entries(dir.inode, from) } else { Ok(Vec::new()) };
             };
             if let Some(changed) = changed {
@@ -104,10 +104,10 @@ impl<S: Source> Directory<'_, S> {
 
     /// Returns the names from `from` on, or `None` if the directory is not listed by hashes, so
     /// that a cookie is a byte.
-    fn stretch(&self, from: u64) -> Result<Option<Stretch>> {
+    fn portion(&self, from: u64) -> Result<Option<Portion>> {
         if self.is_indexed {
-            return match self.stretch_of_tree(from) {
-                Ok(stretch) => Ok(Some(stretch)),
+            return match self.portion_of_tree(from) {
+                Ok(portion) => Ok(Some(portion)),
                 // All byte cookies lead to the first leaf, so the result is the same for each. No
                 // caller then has a hash cookie.
                 Err(Miss::Malformed) if from < HASHES => Ok(None),
@@ -128,12 +128,12 @@ impl<S: Source> Directory<'_, S> {
         };
         self.put_in_places(kind, &mut names);
         names.retain(|entry| entry.cookie >= from);
-        Ok(Some(Stretch { kind, names, end: END }))
+        Ok(Some(Portion { kind, names, end: END }))
     }
 
     /// Returns the names of the leaf that contains `from`, and of the following leaves that
     /// continue its last hash.
-    fn stretch_of_tree(&self, from: u64) -> Result<Stretch, Miss> {
+    fn portion_of_tree(&self, from: u64) -> Result<Portion, Miss> {
         let mut path = self.descend(|_| hash_of(from))?;
         let kind = path.kind;
         let mut names = Vec::new();
@@ -167,7 +167,7 @@ impl<S: Source> Directory<'_, S> {
                     let end = next.map_or(END, |(hash, _)| place((hash, 0)));
                     names.retain(|entry| entry.cookie >= from);
                     return if end > from {
-                        Ok(Stretch { kind, names, end })
+                        Ok(Portion { kind, names, end })
                     } else {
                         Err(Miss::Malformed)
                     };

@@ -90,7 +90,7 @@ impl RawAttribute<'_> {
     }
 }
 
-/// Returns the attributes behind an inode's fields. The list is empty if there is no magic number.
+/// Returns the attributes after an inode's fields. The list is empty if there is no magic number.
 ///
 /// # Errors
 /// [`Defect::Attribute`].

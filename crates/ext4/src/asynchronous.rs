@@ -30,7 +30,7 @@ use meantime_ext4_format::Metadata;
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 
 /// Pages looked up before the reads sent for them are waited for.
-const TURN_PAGES: u64 = 64;
+const CHUNK_PAGES_MAX: u64 = 64;
 
 /// The most requests of a direct read in flight.
 const WINDOW: usize = 8;
@@ -369,26 +369,26 @@ impl<S: Sharing> AsyncFile<S> {
         let at = copy_hits(mount.contexts.cache(), ino, bytes.clone(), target);
         let mut next = if at == bytes.end { pages.end } else { at / PAGE };
         mount.counts.add(Count::Hits, next - pages.start);
-        self.file.go_ahead_of(&pages, options);
-        let (mut told, mut end) = (false, bytes.end);
+        self.file.send_due_window(&pages, options);
+        let (mut miss_noted, mut end) = (false, bytes.end);
         while next * PAGE < end {
-            let mut turn = next..pages.end.min(next + TURN_PAGES);
+            let mut chunk = next..pages.end.min(next + CHUNK_PAGES_MAX);
             let (version, extents) = {
                 let _guard = self.file.keep_blocks();
                 // The file may have been truncated.
                 end = end.min(self.file.size());
-                turn.end = turn.end.min(end.div_ceil(PAGE));
-                (self.version(), self.file.extents_of_pages(&turn)?)
+                chunk.end = chunk.end.min(end.div_ceil(PAGE));
+                (self.version(), self.file.extents_of_pages(&chunk)?)
             };
-            if turn.is_empty() {
+            if chunk.is_empty() {
                 break;
             }
-            next = turn.end;
+            next = chunk.end;
             let bytes = bytes.start..end;
             let mut read = CachedRead::new(&self.file, &extents, target, bytes.clone(), options);
-            (read.told, read.version) = (told, version);
-            self.turn(&mut read, turn).await;
-            told = read.told;
+            (read.miss_noted, read.version) = (miss_noted, version);
+            self.read_chunk(&mut read, chunk).await;
+            miss_noted = read.miss_noted;
             // Data before an error or a change are valid.
             let again = read.stale.map(|index| (index * PAGE).max(bytes.start));
             match (again, read.failed) {
@@ -402,8 +402,8 @@ impl<S: Sharing> AsyncFile<S> {
         Ok(Read::Until(end.max(bytes.start)))
     }
 
-    /// Reads `pages`, at most [`TURN_PAGES`] of them.
-    async fn turn(&self, read: &mut CachedRead<'_, '_, '_>, pages: Range<u64>) {
+    /// Reads `pages`, at most [`CHUNK_PAGES_MAX`] of them.
+    async fn read_chunk(&self, read: &mut CachedRead<'_, '_, '_>, pages: Range<u64>) {
         let begun = poll_fn(|cx| Poll::Ready(self.begin(read, pages.clone(), cx))).await;
         let Begun { mut flights, gathered, private } = begun;
         while let Some(flight) = flights.pop_front() {
@@ -446,8 +446,10 @@ impl<S: Sharing> AsyncFile<S> {
         let cache = self.mount().contexts.cache();
         loop {
             let mut memory = self.memory();
-            let (stretch, request) = match read.step(memory.duties()) {
-                Step::Send(stretch) => (stretch, memory.request(cache, stretch, read.policy)),
+            let (fill_range, request) = match read.step(memory.duties()) {
+                Step::Send(fill_range) => {
+                    (fill_range, memory.request(cache, fill_range, read.policy))
+                }
                 Step::Gather(index, duty) => {
                     begun.gathered.push((index, Claimed { cache, duty: Some(duty) }));
                     continue;
@@ -463,21 +465,21 @@ impl<S: Sharing> AsyncFile<S> {
                 Ok((request, fill)) => {
                     let counts = &read.mount.counts;
                     counts.add(Count::Requests, 1);
-                    counts.add(Count::RequestedBytes, stretch.bytes as u64);
-                    counts.add(Count::Misses, read.next - stretch.first);
+                    counts.add(Count::RequestedBytes, fill_range.bytes as u64);
+                    counts.add(Count::Misses, read.next - fill_range.first);
                     let filling = Filling { cache, fill: Some(fill) };
                     let sent = Sent::send(&self.channel, request, cx);
-                    begun.flights.push_back(Flight { sent, filling, first: stretch.first });
+                    begun.flights.push_back(Flight { sent, filling, first: fill_range.first });
                 }
-                Err(NotSent::Failed(error)) => read.fail(stretch.first, error),
+                Err(NotSent::Failed(error)) => read.fail(fill_range.first, error),
                 Err(NotSent::Full | NotSent::NoPage) => {
-                    begun.private.push(stretch.first);
-                    read.next = stretch.first + 1;
+                    begun.private.push(fill_range.first);
+                    read.next = fill_range.first + 1;
                 }
             }
         }
         read.maintain_in_gap();
-        begun.private.extend(read.copy_later());
+        begun.private.extend(read.copy_deferred());
         let missed = read.missed.take();
         if let Some(window) = read.window(missed) {
             self.file.send_window(window, read.policy);
@@ -543,13 +545,13 @@ impl<S: Sharing> AsyncFile<S> {
             }
         }
         if !is_there {
-            read.is_stale(index);
+            read.note_if_stale(index);
         }
     }
 
     /// Reads page `index` past the cache.
     async fn read_private(&self, index: u64, read: &mut CachedRead<'_, '_, '_>) {
-        if read.is_stale(index) {
+        if read.note_if_stale(index) {
             return;
         }
         let PagePart { at, within, len } = read.part(index);
@@ -559,7 +561,7 @@ impl<S: Sharing> AsyncFile<S> {
         let policy = read.policy;
         let result = self.read_pieces(at, pieces, read.target, policy).await;
         // The page was written or freed during the read.
-        if read.is_stale(index) {
+        if read.note_if_stale(index) {
             return;
         }
         if let Err(Stopped { done, error }) = result {

@@ -69,7 +69,7 @@ pub struct ReadDir {
     /// The directory's version when they were listed, or an earlier one.
     pub(super) version: u64,
     /// The directory's size in bytes when the listing began, or `u64::MAX` if it did not begin
-    /// here. In a directory that is listed block by block, names behind that size were added since
+    /// here. In a directory that is listed block by block, names after that size were added since
     /// and are left out, so the listing ends although other threads go on adding names.
     bytes: u64,
 }

@@ -29,9 +29,9 @@
 //!   io/         context, requests (everything in flight), contexts (their owners), fill (pages of
 //!                 the cache), direct (past it), buffers, source (metadata), flushes, group_commit
 //!   journal/    changes, handle; transaction, ordered (data before a commit), held (freed blocks);
-//!                 state (what threads share), running; lead, commit, committer, log, unbroken,
+//!                 state (what threads share), running; lead, commit, committer, log, ordered_io,
 //!                 block_writer; pending, checkpoint; fast_commit; recover and mount
-//!   mmp         other hosts
+//!   mmp         keeps other hosts off (multiple mount protection)
 //!   alloc/      free blocks and inodes
 //!   ops/        operations on metadata: names, directories, extents, attributes
 //!   inode/      shared (an inode in memory), writable (its writable state), extents (block

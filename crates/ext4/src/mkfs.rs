@@ -7,9 +7,9 @@ use meantime_block::{
     BlockChannel as _, BlockDevice as _, Channel, ChannelError, ChannelOptions, Device, Request,
     RequestError, SubmitError, Ticket,
 };
-use meantime_disk_format::{Size, signature};
 use meantime_ext4_format::mkfs::{Content, Layout, MakeOptions, MakeRefusal};
 use meantime_hw::{DmaBuf, HwError};
+use meantime_partitions::{Size, signature};
 
 /// The largest write, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;

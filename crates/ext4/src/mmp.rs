@@ -67,7 +67,7 @@ impl MmpBlock {
 
     /// Writes the block durably.
     fn write(&self, writer: &mut BlockWriter, content: &[u8]) -> Result<()> {
-        writer.write_durably(&mut *self.contexts.take_leaf()?, self.block, content)
+        writer.write_durably(&mut *self.contexts.take_or_spare()?, self.block, content)
     }
 }
 

@@ -22,7 +22,7 @@ impl FileSystem {
     /// before includes them. Metadata can be changed between steps of 64 MiB.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] for a range behind the
+    /// [`Error::Unsupported`] if the device cannot trim; [`Error::Invalid`] for a range after the
     /// end, or for a `min_bytes` longer than any run; damage, or a device error: some blocks may
     /// then have been trimmed.
     pub fn trim(&self, range: Range<u64>, min_bytes: u64) -> Result<u64> {
@@ -87,11 +87,11 @@ impl FileSystem {
             // Rule 22: none of these blocks is allocated while the handle exists, nor before the
             // device has answered.
             if !runs.is_empty() {
-                let mut io = mount.contexts.take_leaf()?;
+                let mut io = mount.contexts.take_or_spare()?;
                 let done = discard(&mut io, &runs, mount.block_shift);
                 // Wait for all requests, even if one failed.
                 let mut failed = done.err();
-                while let Some((done, _)) = io.next(write_set) {
+                while let Some((done, _)) = io.wait_oldest(write_set) {
                     failed = failed.or(done.result.err().map(Error::from_io));
                 }
                 failed.map_or(Ok(()), Err)?;

@@ -2,7 +2,7 @@
 //!
 //! A heap grows by chunks of huge pages, each mapped into the controller's address space once.
 //! Buffers are ranges of a chunk, contiguous in both address spaces, aligned to 4 KiB. Allocation
-//! takes a lock and is not for the hot path, which reuses its buffers.
+//! takes a lock and is not for the fast path, which reuses its buffers.
 
 #![expect(unsafe_code)]
 
@@ -272,7 +272,7 @@ impl HeapState {
     }
 
     fn free(&mut self, iova: Iova, mut len: usize) {
-        // A linear search: chunks are few and large, and this is not on the hot path.
+        // A linear search: chunks are few and large, and this is not on the fast path.
         let holds = |chunk: &&mut Chunk| {
             iova.0.checked_sub(chunk.iova).is_some_and(|at| at < chunk.pages.len() as u64)
         };

@@ -1,4 +1,4 @@
-//! Doorbells: the only registers on the hot path.
+//! Doorbells: the only registers on the fast path.
 
 #![expect(unsafe_code)]
 

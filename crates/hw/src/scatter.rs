@@ -239,7 +239,7 @@ impl DmaBuf {
     }
 
     /// The contiguous part of the transfer from byte `at_bytes` on.
-    pub fn stretch_mut(&mut self, at_bytes: usize) -> &mut [u8] {
+    pub fn contiguous_mut(&mut self, at_bytes: usize) -> &mut [u8] {
         if !self.is_scattered() {
             return &mut self[at_bytes..];
         }
@@ -343,9 +343,9 @@ mod tests {
         let mut pages = pages(&heap, 3);
         pages.set_range(1024, 2 * 4096);
         let mut buf = pages.into_buf();
-        let stretches: Vec<usize> =
-            [0, 3072, 3072 + 4096].iter().map(|&at| buf.stretch_mut(at).len()).collect();
-        assert_eq!(stretches, [3072, 4096, 1024]);
+        let parts: Vec<usize> =
+            [0, 3072, 3072 + 4096].iter().map(|&at| buf.contiguous_mut(at).len()).collect();
+        assert_eq!(parts, [3072, 4096, 1024]);
         let vectors = buf.vectors(3072 + 4000, u64::MAX).unwrap();
         assert_eq!(vectors.count, 2);
         let list = buf.list().unwrap();

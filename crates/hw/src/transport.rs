@@ -51,7 +51,7 @@ pub unsafe trait DmaMap: Send + Sync {
 
 /// Access to a controller: a software SSD in this process; a PCIe function; another process.
 ///
-/// No method is on the hot path: queue pairs keep the [`Doorbell`]s and [`EventFd`]s that they were
+/// No method is on the fast path: queue pairs keep the [`Doorbell`]s and [`EventFd`]s that they were
 /// given.
 ///
 /// Registers and doorbells belong to the driver: they name the memory from which the controller

@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
     /// The transfer ended with this number of bytes, or with this negated errno.
     Ended(isize),
     /// The first `done` of `total` bytes at `at` were moved. The rest takes the FUSE path. If the
-    /// place was `Here`, the descriptor's position is behind all of them, and the rest has been
+    /// place was `Here`, the descriptor's position is after all of them, and the rest has been
     /// unreserved.
     Rest { done: usize, total: usize, at: i64 },
 }

@@ -17,20 +17,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("baselines", &["completion", "hw", "process", "random"]),
     ("nvme", &["hw", "nvme-spec", "process"]),
     ("fabrics", &["hw", "nvme-spec", "process"]),
-    ("disk-format", &[]),
+    ("partitions", &[]),
     // The software SSD, for URIs that name one.
     (
         "block",
-        &["completion", "disk-format", "fabrics", "hw", "nvme", "nvme-spec", "process", "ssd"],
+        &["completion", "fabrics", "hw", "nvme", "nvme-spec", "partitions", "process", "ssd"],
     ),
     ("ext4-format", &[]),
-    ("ext4", &["block", "completion", "disk-format", "ext4-format", "hw", "nvme", "process"]),
+    ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "partitions", "process"]),
     ("mount", &["completion", "ext4", "process", "shm-rpc"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares with the driver only the specification, and crates that know neither.
     ("ssd", &["nvme-spec", "process", "random"]),
     ("capi", &["baselines", "block", "completion", "hw", "nvme"]),
-    ("fio", &["baselines", "block", "completion", "hw", "nvme"]),
+    ("fio-engine", &["baselines", "block", "completion", "hw", "nvme"]),
     ("python", &["block", "completion", "ext4", "hw", "process"]),
     ("intercept", &["process", "shm-rpc"]),
     // For tests only.
@@ -39,11 +39,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "block",
             "completion",
-            "disk-format",
             "ext4",
             "hw",
             "nvme",
             "nvme-spec",
+            "partitions",
             "process",
             "random",
             "ssd",

@@ -32,7 +32,7 @@
 //!   queue       QueuePair: slots with CIDs, staging, reaping that trusts nothing
 //!   retry       which statuses are repeated, when, how often
 //!   recovery    commands that are held to be staged again
-//!   registers   the one place that writes registers and doorbells
+//!   registers   the one place that writes registers, and that hands out doorbells
 //!   admin       the admin queue
 //!   enable      bringing a controller up and down
 //!   features    what the driver sets on it, and sets again after a reset

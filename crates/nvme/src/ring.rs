@@ -206,8 +206,7 @@ impl Ring {
         self.phase = !self.phase;
         self.rounds = self.rounds.wrapping_add(1);
         // A queue that is always busy never runs out of completions, so it never reaches the
-        // deadline check. Closing the ring sends the next command through the slow path, which does
-        // the check.
+        // deadline check. Closing the ring sends the next command through `IoQueue::check`.
         if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             self.close();
         }

@@ -16,7 +16,7 @@ pub(crate) fn is_at_least(version: Vs, major: u16, minor: u8) -> bool {
     (version.major(), version.minor()) >= (major, minor)
 }
 
-/// Whether a text field has only printable ASCII, with blanks behind it.
+/// Whether a text field has only printable ASCII, with blanks after it.
 fn is_text(field: &[u8]) -> bool {
     field.iter().all(|byte| (0x20..0x7f).contains(byte))
 }

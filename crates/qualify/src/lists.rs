@@ -31,7 +31,7 @@ pub(crate) fn lists(subject: &mut Subject<'_>, notes: &mut Notes) -> Outcome {
         format!("the active namespaces are not in increasing order: {active:?}")
     });
     notes.require(rest.iter().all(|&number| number == 0), LIST, || {
-        "there are entries behind the end of the list of active namespaces".to_owned()
+        "there are entries past the end of the list of active namespaces".to_owned()
     });
     notes.require(active.iter().all(|&number| number <= most), LIST, || {
         format!("a namespace of {active:?} is above NN {most}")

@@ -101,7 +101,7 @@ pub(crate) struct Row {
     /// Its sample from the plots.
     pub sample: Option<Mark>,
     pub name: String,
-    /// Marks behind the name, with their tooltips.
+    /// Marks after the name, with their tooltips.
     pub notes: Vec<(&'static str, &'static str)>,
     pub cells: Vec<Cell>,
 }
@@ -119,7 +119,7 @@ pub(crate) struct Cell {
     pub unit: String,
     /// The standard deviation of the turns' figures, in percent, where there are several.
     pub spread_percent: Option<f64>,
-    /// The value behind `text`, if it can be compared.
+    /// The value after `text`, if it can be compared.
     pub value: Option<f64>,
 }
 

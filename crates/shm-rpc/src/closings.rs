@@ -6,7 +6,7 @@
 //! information about a descriptor. So *nothing is done to a file whose descriptor was closed before
 //! the call began*.
 //!
-//! Behind these words there are counts of the open files that clients have taken, by inode number.
+//! After these words there are counts of the open files that clients have taken, by inode number.
 //! A client that finds 0 there can leave a file to the kernel without asking the owner, because no
 //! other client takes the shared-memory path to it. Several files may have the same count.
 
@@ -19,7 +19,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Number of words. Open files for which none is left are left to the kernel.
 pub const WORDS: u32 = 16_384;
 const WORD_BYTES: usize = size_of::<u64>();
-/// Number of counts of taken files, behind the words.
+/// Number of counts of taken files, after the words.
 const TAKEN: u64 = 1024;
 const BYTES: usize = (WORDS as usize + TAKEN as usize) * WORD_BYTES;
 

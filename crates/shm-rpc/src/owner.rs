@@ -113,7 +113,7 @@ impl Answerer {
         self.end.memory.put(DATA_AT, bytes);
     }
 
-    /// Frees the memory of what the client has stored behind the first `kept` bytes of data. `kept`
+    /// Frees the memory of what the client has stored after the first `kept` bytes of data. `kept`
     /// is a multiple of a page.
     ///
     /// # Panics

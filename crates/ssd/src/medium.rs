@@ -25,7 +25,7 @@ pub const MEDIUM_ALIGN_BYTES: u64 = 512;
 /// The granularity in which memory is returned to the kernel.
 const PAGE_BYTES: u64 = 4096;
 
-/// The bytes behind the namespaces.
+/// The bytes after the namespaces.
 pub struct Medium {
     base: NonNull<u8>,
     len: usize,

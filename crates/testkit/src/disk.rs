@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use meantime_disk_format::{
+use meantime_partitions::{
     Partition, READS_MAX, Selector, Size, Table, TableError, TableKind, signature,
 };
 

@@ -121,7 +121,7 @@ impl<C: BlockChannel, S: Sharing> AsyncChannel<C, S> {
         Io::new(self, request)
     }
 
-    /// Allocates a zeroed buffer that the device can reach. This is not for the hot path, where
+    /// Allocates a zeroed buffer that the device can reach. This is not for the fast path, where
     /// buffers should be reused.
     ///
     /// # Errors

@@ -262,7 +262,7 @@ impl<C: BlockChannel> ChannelState<C> {
                 continue;
             }
             slot.stage = SlotStage::Ended;
-            // Nothing has to be dropped, and the hot path must not check for that.
+            // Nothing has to be dropped, and the fast path must not check for that.
             std::mem::forget(std::mem::replace(&mut slot.buf, done.buf));
             if let Err(error) = done.result {
                 slot.failed = true;

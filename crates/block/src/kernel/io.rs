@@ -297,7 +297,7 @@ fn call(shared: &Shared, state: &mut KernelRequests, slot: u16) -> Result<u32, I
         return Err(IoErrorKind::os(libc::EFAULT));
     };
     while done < buf.transfer_bytes() {
-        let (offset, rest) = (io.offset_bytes + done as u64, buf.stretch_mut(done));
+        let (offset, rest) = (io.offset_bytes + done as u64, buf.contiguous_mut(done));
         let moved = match io.op {
             UringOp::Read => rustix::io::preadv2(file, &mut [IoSliceMut::new(rest)], offset, flags),
             _ => rustix::io::pwritev2(file, &[IoSlice::new(rest)], offset, flags),

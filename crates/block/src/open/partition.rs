@@ -4,7 +4,7 @@
 //! block outside of it. A flush covers the whole namespace, as NVMe's Flush does. What a program
 //! does with the [controller](super::super::NvmeDevice::controller) itself knows no partition.
 
-use meantime_disk_format::{Partition, Selector, Signature, Size, Table};
+use meantime_partitions::{Partition, Selector, Signature, Size, Table};
 
 use super::super::any::{Channel, Device};
 use super::super::device::{BlockChannel as _, BlockDevice as _, ChannelOptions};
@@ -31,7 +31,7 @@ pub fn partitions(device: &Device) -> Result<Option<Table>, OpenError> {
 pub fn signature(device: &Device) -> Result<Option<Signature>, OpenError> {
     let mut channel = channel(device)?;
     let mut read = |data: &mut [u8], offset: u64| channel.read_at(data, offset);
-    meantime_disk_format::signature(&mut read, size(device)).map_err(|error| failed(device, error))
+    meantime_partitions::signature(&mut read, size(device)).map_err(|error| failed(device, error))
 }
 
 /// What the signature of each of `partitions` says that it holds. One channel of `device` reads them
@@ -53,7 +53,7 @@ pub fn signatures(
         let first_byte = partition.first_lba * u64::from(block_bytes);
         let mut read = |data: &mut [u8], offset: u64| channel.read_at(data, first_byte + offset);
         let size = Size { block_bytes, blocks: partition.blocks };
-        meantime_disk_format::signature(&mut read, size).map_err(|error| failed(device, error))
+        meantime_partitions::signature(&mut read, size).map_err(|error| failed(device, error))
     };
     Ok(partitions.iter().map(&mut of).collect())
 }

@@ -353,7 +353,7 @@ impl Waiter {
             };
             let waited = waited.or((found == Found::Blocked).then_some(&by_kernel));
             learning.record(policy, &sample, waited, || queues.thread_cpu_ns());
-            learning.look_after(policy, now_ns, queues);
+            learning.sample_cpu_if_overdue(policy, now_ns, queues);
             if is_asked {
                 let seen =
                     waited.is_some_and(|waited| waited.is_exact(now_ns)) || found == Found::Blocked;

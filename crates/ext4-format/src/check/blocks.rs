@@ -154,7 +154,7 @@ impl<S: Source> Checker<'_, S> {
         let block_bytes = u64::from(self.volume.superblock().block_bytes());
         let (size, end) = (inode.size(), counted.last_written.map_or(0, |last| last + 1));
         if inode.file_type() == FileType::Directory && inode.has_blocks() {
-            // Every block is written. Some may be preallocated behind the end.
+            // Every block is written. Some may be preallocated past the end.
             let blocks = size / block_bytes;
             let kept = u64::from(self.raw.prealloc_dir_blocks);
             return !size.is_multiple_of(block_bytes)

@@ -114,7 +114,7 @@ impl<S: Source> Checker<'_, S> {
         self.found(Corruption::new(Defect::FreeCount(of)).in_block(u64::from(number)), None)
     }
 
-    /// Checks that the bits of `bitmap`, in block `block`, behind the last block or inode are set.
+    /// Checks that the bits of `bitmap`, in block `block`, after the last block or inode are set.
     fn padding(&mut self, bitmap: Option<&[u8]>, mut past_end: Range<u32>, block: u64) -> Step {
         if bitmap.is_some_and(|bytes| past_end.any(|at| !bit(bytes, at))) {
             return self.found(Corruption::new(Defect::BitmapPadding).in_block(block), None);

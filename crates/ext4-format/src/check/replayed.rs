@@ -32,7 +32,7 @@ impl<S: Source> Checker<'_, S> {
             let number = (ino - 1) / per_group;
             let Ok(group) = volume.group(number) else { continue };
             let written = per_group.saturating_sub(group.unused_inodes);
-            // The table's content behind the ever-used inodes is undefined.
+            // The table's content after the ever-used inodes is undefined.
             let was_used = !group.inode_uninit && (ino - 1) % per_group < written;
             let Some(inode) = Inode::parse(superblock, *ino, bytes)
                 .ok()

@@ -1,4 +1,4 @@
-//! The resize inode, which reserves blocks behind the group descriptors for further descriptors
+//! The resize inode, which reserves blocks after the group descriptors for further descriptors
 //! (e2fsprogs: `check_resize_inode`, `lib/ext2fs/res_gdt.c`).
 
 use zerocopy::little_endian::U32;
@@ -12,8 +12,8 @@ use crate::{Inode, Source, features};
 
 impl<S: Source> Checker<'_, S> {
     /// Checks the resize inode. Only its block of pointers is its own. It points to the reserved
-    /// blocks behind the descriptors, which are already claimed, and each of these points to those
-    /// behind the descriptors' copies.
+    /// blocks after the descriptors, which are already claimed, and each of these points to those
+    /// after the descriptors' copies.
     pub(super) fn resize_inode(&mut self, inode: &Inode) -> Step {
         let own = words(inode.block_area());
         let superblock = self.volume.superblock();
@@ -50,12 +50,12 @@ impl<S: Source> Checker<'_, S> {
             expected[(descriptors + nth) % per_block] = U32::new(block as u32);
             blocks += 1 + copies.len() as u64;
             let Some(bytes) = self.block(block, Some(RESIZE_INO), None)? else { continue };
-            let mut behind = words(&bytes).iter().map(|word| word.get());
+            let mut after = words(&bytes).iter().map(|word| word.get());
             let right = copies.iter().all(|group| {
                 let there = superblock.group_start(*group) - superblock.group_start(0) + block;
-                behind.next() == Some(there as u32)
+                after.next() == Some(there as u32)
             });
-            if !right || behind.any(|more| more != 0) {
+            if !right || after.any(|more| more != 0) {
                 self.found(wrong(block), None)?;
             }
         }

@@ -85,7 +85,7 @@ impl<B: Deref<Target = [u8]>> NodeEdit<B> {
     }
 
     /// Returns the first entry that begins after `logical`.
-    pub fn slot_behind(&self, logical: u64) -> usize {
+    pub fn slot_after(&self, logical: u64) -> usize {
         self.entries().partition_point(|[a, b, c, d, ..]| {
             u64::from(u32::from_le_bytes([*a, *b, *c, *d])) <= logical
         })
@@ -265,7 +265,7 @@ mod tests {
             extent(27 + 0x7FFE, 1, 118 + 0x7FFE, true),
         ];
         assert_eq!(all(&node), now);
-        assert_eq!((node.slot_behind(8), node.slot_behind(9), node.slot_behind(26)), (0, 1, 3));
+        assert_eq!((node.slot_after(8), node.slot_after(9), node.slot_after(26)), (0, 1, 3));
         node.remove(1..3);
         assert_eq!(all(&node), [now[0], now[3]]);
         node.seal(7);

@@ -182,7 +182,7 @@ pub fn deepen(
 pub struct LeafSplit {
     /// The new content of the leaf.
     pub low: Vec<u8>,
-    /// The content of the new leaf behind it.
+    /// The content of the new leaf after it.
     pub high: Vec<u8>,
     /// The lowest hash in the new leaf. Its lowest bit is set if names of that hash remain in the
     /// old one.

@@ -94,7 +94,7 @@ impl InodeEdit {
         self.extra()
     }
 
-    /// Returns the part behind the fields, which holds extended attributes.
+    /// Returns the part after the fields, which holds extended attributes.
     pub fn body(&mut self) -> &mut [u8] {
         let at = (GOOD_OLD_BYTES + self.extra_bytes()).min(self.bytes.len());
         &mut self.bytes[at..]

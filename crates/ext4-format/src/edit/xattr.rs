@@ -70,7 +70,7 @@ fn entry_hash(name: &[u8], value: &[u8]) -> u32 {
 }
 
 impl AttributeList {
-    /// Parses the attributes behind an inode's fields.
+    /// Parses the attributes after an inode's fields.
     ///
     /// # Errors
     /// [`Defect::Attribute`].
@@ -157,7 +157,7 @@ impl AttributeList {
         Ok(())
     }
 
-    /// Writes them behind an inode's fields.
+    /// Writes them after an inode's fields.
     ///
     /// # Errors
     /// [`Full`] if there is no room. `body` is then unchanged.

@@ -118,7 +118,7 @@ pub(super) struct Superblock {
     pub block_bytes: usize,
     /// The first block of the log.
     pub first: u32,
-    /// The block behind the log's last. The blocks of fast commits follow.
+    /// The block after the log's last. The blocks of fast commits follow.
     pub last: u32,
     /// All blocks, including those of fast commits.
     pub blocks: u32,
@@ -167,7 +167,7 @@ impl Superblock {
         }
         let unsupported = |what| Error::from(Unsupported { what, advice: ADVICE });
         let (compat, incompat) = match raw.header.blocktype.get() {
-            // The bytes behind the fields of version 1 need not be zeroes.
+            // The bytes after the fields of version 1 need not be zeroes.
             SUPERBLOCK_V1 => (0, 0),
             SUPERBLOCK_V2 => (raw.feature_compat.get(), raw.feature_incompat.get()),
             _ => return Err(bad()),

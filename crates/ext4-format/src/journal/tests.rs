@@ -350,7 +350,7 @@ fn a_commit_with_a_wrong_checksum_ends_the_log() {
         writer.blocks[corrupted][48..56].fill(0);
         let (log, superblock) = writer.log(false);
         assert_eq!(replay(&log, &superblock, FS_BLOCKS).unwrap().lost, None, "{kind:?}");
-        // A commit block torn behind its first sector is complete.
+        // A commit block torn after its first sector is complete.
         writer = written(kind, 5, 4);
         let torn = writer.commits[3];
         writer.blocks[torn][512..].fill(0x77);

@@ -89,7 +89,7 @@ impl JournalFormat {
         self.seal()
     }
 
-    /// Sets whether fast commits behind the log are valid. If they are not, readers treat their
+    /// Sets whether fast commits after the log are valid. If they are not, readers treat their
     /// blocks as part of the log, and the log must not wrap around.
     ///
     /// # Errors

@@ -212,8 +212,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Writes the reserved blocks for further descriptors. Those behind the descriptors point to
-    /// those behind each copy.
+    /// Writes the reserved blocks for further descriptors. Those after the descriptors point to
+    /// those after each copy.
     fn write_kept<E>(
         &self,
         put: &mut impl FnMut(u64, Content<'_>) -> Result<(), E>,

@@ -80,7 +80,7 @@ impl Layout {
         self.with_extents(inode, &self.journal, self.journal_leaf)
     }
 
-    /// Returns the resize inode, which reserves the blocks behind the descriptors, and behind each
+    /// Returns the resize inode, which reserves the blocks after the descriptors, and after each
     /// copy.
     fn resize_inode(&self) -> InodeEdit {
         let superblock = &self.superblock;

@@ -12,7 +12,7 @@ use crate::{Corruption, Defect, Error, Result};
 use meantime_ext4_format::Group;
 use meantime_ext4_format::edit::bitmap;
 
-/// Requests of this many blocks or more keep no window behind them.
+/// Requests of this many blocks or more keep no window after them.
 const MANY: u32 = 256;
 
 impl Allocator {

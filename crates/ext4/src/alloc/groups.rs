@@ -247,7 +247,7 @@ impl Allocator {
         };
         let bits = if group.inode_uninit {
             let bits = handle.create(group.inode_bitmap)?;
-            // Padding bits behind the last inode count as in use.
+            // Padding bits after the last inode count as in use.
             bitmap::set(bits, per_group..superblock.block_bytes() * 8);
             bits
         } else {

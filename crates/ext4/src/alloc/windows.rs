@@ -47,7 +47,7 @@ impl Windows {
         Some((*start).max(blocks.start)..(*end).min(blocks.end))
     }
 
-    /// Moves the window of file `ino` behind `taken`, before `end`.
+    /// Moves the window of file `ino` after `taken`, before `end`.
     pub(super) fn advance(&mut self, ino: u32, taken: &Range<u64>, end: u64) {
         let size =
             self.of.get(&ino).map_or(FIRST, |window| window.size.saturating_mul(2).min(MOST));

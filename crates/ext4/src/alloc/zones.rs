@@ -81,7 +81,7 @@ impl Zones {
         for own in self.within(start..start + u64::from(count)) {
             bitmap::set(&mut bits, (own.start - start) as u32..(own.end - start) as u32);
         }
-        // Padding bits behind the last block count as in use.
+        // Padding bits after the last block count as in use.
         bitmap::set(&mut bits, count..superblock.block_bytes() * 8);
         bits
     }

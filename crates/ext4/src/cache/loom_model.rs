@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::task::{Wake, Waker};
 
-use super::table::{At, Place, Published, Table};
+use super::table::{At, PageSlot, Published, Table};
 use super::{Filling, Hit, LookUp};
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ struct Cell {
     all: [Page; 2],
 }
 
-impl Place for Cell {
+impl PageSlot for Cell {
     type Page = Page;
 
     fn put(&self, page: Page) -> Result<(), Page> {

@@ -35,7 +35,7 @@ use meantime_hw::dma::DMA_PAGE;
 use meantime_hw::{DmaBuf, DmaHeap, HwError, PageCell};
 use meantime_process::lock::{Mutex, MutexGuard, Rank};
 use queues::{Pages, Queues};
-use table::{At, Place, Published, Table};
+use table::{At, PageSlot, Published, Table};
 pub use write::Written;
 
 /// The size of a page of the cache in bytes, independent of the file system's block size.
@@ -158,7 +158,7 @@ pub struct CacheCounters {
     pub dropped: u64,
 }
 
-impl Place for PageCell {
+impl PageSlot for PageCell {
     type Page = DmaBuf;
 
     fn put(&self, page: DmaBuf) -> Result<(), DmaBuf> {

@@ -23,7 +23,7 @@ use super::word::{Phase, Word};
 use super::{Filling, Hit, LookUp};
 
 /// The cell in which a slot holds its page.
-pub(super) trait Place {
+pub(super) trait PageSlot {
     /// A page.
     type Page;
     /// Puts a page in, or returns it if it does not fit.
@@ -113,7 +113,7 @@ const fn weak(_: &str) -> bool {
     false
 }
 
-impl<P: Place> Table<P> {
+impl<P: PageSlot> Table<P> {
     /// Makes a table of as many slots as there are `places`, at least one, all free.
     pub(super) fn new(places: impl ExactSizeIterator<Item = P>) -> Self {
         let count = places.len().clamp(1, 1 << 30);

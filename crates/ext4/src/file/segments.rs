@@ -156,7 +156,7 @@ impl File {
         let shift = self.node().mount.block_shift;
         let in_size = self.size().div_ceil(1 << shift);
         let end = extents.end().max(in_size);
-        // Newer blocks behind the file's end are zeroes.
+        // Newer blocks past the file's end are zeroes.
         let mut newer = newer.into_iter().take_while(|newer| newer.start < in_size).peekable();
         let mut segments: Vec<Segment> = Vec::new();
         let mut block = 0;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::Result;
 use crate::io::DeviceSource;
-use crate::io::target::{Piece, Place};
+use crate::io::target::{Location, Piece};
 use meantime_ext4_format::{Inode as DiskInode, RunState, Source, Volume};
 
 /// The state of a run of a file's blocks.
@@ -157,12 +157,15 @@ impl<'a> Finder<'a> {
             usize::try_from(bytes - u128::from(inside)).unwrap_or(usize::MAX).min(most)
         };
         let Blocks::Written(physical) = blocks else {
-            return Piece { place: Place::Zero, len: bytes(count) };
+            return Piece { place: Location::Zero, len: bytes(count) };
         };
         if self.overlaid {
             return self.find_beside_memory(physical, inside, count, &bytes);
         }
-        Piece { place: Place::Device((physical << self.block_shift) + inside), len: bytes(count) }
+        Piece {
+            place: Location::Device((physical << self.block_shift) + inside),
+            len: bytes(count),
+        }
     }
 
     /// Returns the place of a byte of block `physical`, where some blocks are in memory.
@@ -175,7 +178,7 @@ impl<'a> Finder<'a> {
         bytes: &dyn Fn(u64) -> usize,
     ) -> Piece {
         if let Some(block) = self.volume.overlaid(physical) {
-            return Piece { place: Place::Memory(block, inside as usize), len: bytes(1) };
+            return Piece { place: Location::Memory(block, inside as usize), len: bytes(1) };
         }
         let wanted = (bytes(count) as u64 >> self.block_shift) + 2;
         let count = count.min(wanted);
@@ -184,7 +187,7 @@ impl<'a> Finder<'a> {
             false => None,
         };
         let len = bytes(plain.unwrap_or(count));
-        Piece { place: Place::Device((physical << self.block_shift) + inside), len }
+        Piece { place: Location::Device((physical << self.block_shift) + inside), len }
     }
 
     /// Returns the places of the bytes `range`, in order.

@@ -153,20 +153,20 @@ impl IoContext {
 
     /// Waits for the oldest request of `set`; returns `None` if there is none.
     #[inline]
-    pub(crate) fn next<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
+    pub(crate) fn wait_oldest<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         let Self { in_flight, channel, .. } = self;
         set(in_flight).take(0, |ticket| channel.wait(ticket))
     }
 
-    /// Waits for the request at `place` of `set`.
-    pub(super) fn next_at<T>(&mut self, set: impl Select<T>, place: usize) -> Option<(Done, T)> {
+    /// Waits for the request at `position` of `set`.
+    pub(super) fn wait_at<T>(&mut self, set: impl Select<T>, position: usize) -> Option<(Done, T)> {
         let Self { in_flight, channel, .. } = self;
-        set(in_flight).take(place, |ticket| channel.wait(ticket))
+        set(in_flight).take(position, |ticket| channel.wait(ticket))
     }
 
-    /// Does the same as [`next`](Self::next), but yields the CPU while it waits in a
+    /// Does the same as [`wait_oldest`](Self::wait_oldest), but yields the CPU while it waits in a
     /// [group](GroupCommit).
-    pub(crate) fn next_in_group<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
+    pub(crate) fn wait_oldest_in_group<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         let Self { in_flight, channel, group, .. } = self;
         set(in_flight).take(0, |mut ticket| {
             let mut yields = 0;
@@ -187,17 +187,21 @@ impl IoContext {
     /// each request, it waits for it.
     pub(crate) fn next_ended<T>(&mut self, set: impl Select<T>) -> Option<(Done, T)> {
         if !self.may_look() {
-            return self.next(set);
+            return self.wait_oldest(set);
         }
         self.poll();
         self.ended_at(set, 0)
     }
 
-    /// Returns the request at `place` of `set` if it has completed. The caller has
+    /// Returns the request at `position` of `set` if it has completed. The caller has
     /// [polled](Self::poll).
-    pub(super) fn ended_at<T>(&mut self, set: impl Select<T>, place: usize) -> Option<(Done, T)> {
+    pub(super) fn ended_at<T>(
+        &mut self,
+        set: impl Select<T>,
+        position: usize,
+    ) -> Option<(Done, T)> {
         let Self { in_flight, channel, .. } = self;
-        set(in_flight).try_take(place, |ticket| channel.try_take(ticket))
+        set(in_flight).try_take(position, |ticket| channel.try_take(ticket))
     }
 
     /// Processes completions; returns how many.
@@ -234,8 +238,9 @@ impl IoContext {
         let lba = at / u64::from(self.block_bytes);
         let sent = self.submit(log_set, Request::read(lba, buf), ());
         sent.map_err(|(rejected, ())| Error::from(RequestError::from(rejected.error)))?;
-        let place = self.in_flight.log.len() - 1;
-        let (done, ()) = self.next_at(log_set, place).ok_or(Error::Invalid("no read was sent"))?;
+        let position = self.in_flight.log.len() - 1;
+        let (done, ()) =
+            self.wait_at(log_set, position).ok_or(Error::Invalid("no read was sent"))?;
         Ok(done.into_buf()?.to_vec())
     }
 

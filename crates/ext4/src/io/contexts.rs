@@ -27,7 +27,7 @@ pub(crate) const CONTEXTS_MAX: usize = 64;
 /// The contexts of a mount. One is made when a thread's own is missing, or all others are taken.
 pub(crate) struct IoContexts {
     slots: Box<[Slot]>,
-    /// An additional one for a mount for writing: [`IoContexts::take_leaf`].
+    /// An additional one for a mount for writing: [`IoContexts::take_or_spare`].
     spare: OnceLock<Slot>,
     /// The most contexts: fewer than configured after the device has run out of queues.
     limit: AtomicUsize,
@@ -91,7 +91,7 @@ impl<'a> OwnedContext<'a> {
         Self { io, slot, spare: false }
     }
 
-    /// Returns whether it is the [spare](IoContexts::take_leaf) one.
+    /// Returns whether it is the [spare](IoContexts::take_or_spare) one.
     pub(crate) fn is_spare(&self) -> bool {
         self.spare
     }
@@ -199,8 +199,7 @@ impl IoContexts {
             Err(_) => self.device.channel(&self.options),
             made => made,
         }?;
-        // Counted before the mount sends anything.
-        self.shared.flushes.may_succeed(channel.cache_losses());
+        self.shared.flushes.note_losses_at_mount(channel.cache_losses());
         let user_memory = UserMemory::new(self.device.heap(), self.undo);
         let heap = self.device.heap();
         let mut io = IoContext::new(channel, heap, self.stock_pages, user_memory, &self.shared);
@@ -254,8 +253,8 @@ impl IoContexts {
         self.take_other()
     }
 
-    /// Has the thread that takes `io` choose how to wait, unless enough others do: those wait by
-    /// interrupt.
+    /// Sets the policy of `io`, which a thread takes: `adaptive`, or `interrupt` if `pollers` others
+    /// have contexts, or more callers than that wait.
     #[inline]
     fn choose_policy(&self, io: &mut IoContext, pollers: usize) {
         // The others' words are in caches of their own, and change only with their I/O.
@@ -297,7 +296,7 @@ impl IoContexts {
     }
 
     /// Makes the spare context, for threads that must not wait for another thread's:
-    /// [`IoContexts::take_leaf`]. Called once.
+    /// [`IoContexts::take_or_spare`]. Called once.
     ///
     /// # Errors
     /// Fails if there is no queue, or no memory.
@@ -315,7 +314,7 @@ impl IoContexts {
     ///
     /// # Errors
     /// Fails with [`Error::Resources`] if a panic has poisoned every context.
-    pub(crate) fn take_leaf(&self) -> Result<OwnedContext<'_>> {
+    pub(crate) fn take_or_spare(&self) -> Result<OwnedContext<'_>> {
         let Some(spare) = self.spare.get() else { return self.take() };
         if let Some(taken) = self.try_take() {
             return Ok(taken);

@@ -12,7 +12,7 @@ use super::buffers::CHUNK_BYTES;
 use super::context::IoContext;
 use super::contexts::IoContexts;
 use super::requests::{Copied, copy_set, lent_set};
-use super::target::{Piece, Place, Target};
+use super::target::{Location, Piece, Target};
 use crate::error::{Error, Result};
 use meantime_block::{Done, Rejected, Request, RequestError, SubmitError};
 use meantime_completion::Policy;
@@ -54,7 +54,7 @@ impl IoContext {
         (done, tag): (Done, Copied),
         target: Option<&mut Target<'_, '_>>,
     ) -> Result<()> {
-        let Copied { at, lead, len } = tag;
+        let Copied { at, skipped, len } = tag;
         let result = match &done.buf {
             Some(_) => done.result.map_err(Error::from_io),
             None => {
@@ -62,7 +62,7 @@ impl IoContext {
             }
         };
         if let (Ok(()), Some(target), Some(buf)) = (&result, target, &done.buf) {
-            target.put(at, &buf[lead..lead + len]);
+            target.put(at, &buf[skipped..skipped + len]);
         }
         self.give_buffer(done.buf);
         result
@@ -122,7 +122,7 @@ impl IoContext {
     ) -> Result<usize, Stopped> {
         let result = self.read_pieces_by(memory, start, pieces, target, policy);
         // This leaves nothing in flight, even after an error.
-        while let Some(ended) = self.next(copy_set) {
+        while let Some(ended) = self.wait_oldest(copy_set) {
             let _ = self.complete_copy(ended, None);
         }
         result
@@ -165,7 +165,7 @@ impl IoContext {
     /// Waits for the requests before byte `end` of the target.
     fn complete_until(&mut self, end: usize, target: &mut Target<'_, '_>) -> Result<(), Stopped> {
         while self.in_flight().copies.front().is_some_and(|front| front.at < end)
-            && let Some(ended) = self.next(copy_set)
+            && let Some(ended) = self.wait_oldest(copy_set)
         {
             let at = ended.1.at;
             self.complete_copy(ended, Some(target)).map_err(|error| Stopped { done: at, error })?;
@@ -187,10 +187,10 @@ impl IoContext {
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
         let block_bytes = self.block_bytes as usize;
-        let lead = (offset % block_bytes as u64) as usize;
-        let buf = target.stretch(at, len.min(LOAN_BYTES_MAX));
+        let skipped = (offset % block_bytes as u64) as usize;
+        let buf = target.contiguous(at, len.min(LOAN_BYTES_MAX));
         let bytes = buf.len();
-        let part = lendable(buf.as_ptr().addr(), bytes, lead, block_bytes)
+        let part = lendable(buf.as_ptr().addr(), bytes, skipped, block_bytes)
             .filter(|part| part.len() >= LEND_AGAIN_BYTES)
             .filter(|part| pays(part.len(), memory.is_reused(buf), memory.undo()));
         let Some(part) = part else { return self.send_copy(offset, bytes, at, target, policy) };
@@ -203,7 +203,7 @@ impl IoContext {
             }
         }
         let lba = (offset + part.start as u64) / block_bytes as u64;
-        let buf = target.stretch(at, bytes);
+        let buf = target.contiguous(at, bytes);
         let lent = memory.lend(buf, part.clone(), |loan, memory| {
             let read = self.read_lent(loan, lba, part.len(), policy, || memory.undo_idle());
             if read.is_err() {
@@ -224,7 +224,7 @@ impl IoContext {
         // Without a mapping, or without room in the queue, the rest is copied, in order, so that an
         // error stops the read at the right place.
         while self.in_flight().copies.back().is_some_and(|last| last.at >= at + part.end)
-            && let Some(ended) = self.next_at(copy_set, self.in_flight().copies.len() - 1)
+            && let Some(ended) = self.wait_at(copy_set, self.in_flight().copies.len() - 1)
         {
             let _ = self.complete_copy(ended, None);
         }
@@ -262,7 +262,7 @@ impl IoContext {
             }
         }
         gap();
-        while let Some((ended, len)) = self.next(lent_set) {
+        while let Some((ended, len)) = self.wait_oldest(lent_set) {
             match ended.result.map_err(Error::from_io) {
                 _ if error.is_some() => {}
                 Ok(()) if ended.buf.is_none() => error = Some(RequestError::Quarantined.into()),
@@ -287,17 +287,17 @@ impl IoContext {
         policy: Option<Policy>,
     ) -> Result<usize, Stopped> {
         let block_bytes = self.block_bytes as usize;
-        let lead = (offset % block_bytes as u64) as usize;
+        let skipped = (offset % block_bytes as u64) as usize;
         loop {
             // If the read ends here, it has all bytes before the oldest request.
             let before = self.in_flight().copies.front().map_or(at, |front| front.at);
             let stopped = |error| Stopped { done: before, error };
             if let Some(mut buf) = self.take_buffer().map_err(stopped)? {
-                let len = len.min(buf.capacity() - lead);
-                buf.set_len((lead + len).next_multiple_of(block_bytes));
+                let len = len.min(buf.capacity() - skipped);
+                buf.set_len((skipped + len).next_multiple_of(block_bytes));
                 let mut request = Request::read(offset / block_bytes as u64, buf);
                 request.policy = policy;
-                return match self.submit(copy_set, request, Copied { at, lead, len }) {
+                return match self.submit(copy_set, request, Copied { at, skipped, len }) {
                     Ok(()) => Ok(len),
                     Err((rejected, _)) => {
                         self.give_buffer(rejected.request.buf);
@@ -306,7 +306,7 @@ impl IoContext {
                 };
             }
             // A completed request returns a buffer.
-            let Some(ended) = self.next(copy_set) else {
+            let Some(ended) = self.wait_oldest(copy_set) else {
                 return Err(stopped(Error::Resources("no buffer for a read came back".to_owned())));
             };
             let at = ended.1.at;
@@ -325,8 +325,8 @@ pub(crate) fn read_bytes(
     buf: &mut [u8],
     policy: Option<Policy>,
 ) -> Result<()> {
-    let piece = Piece { place: Place::Device(offset), len: buf.len() };
-    contexts.take_leaf()?.fill(buf, std::iter::once(piece), policy)
+    let piece = Piece { place: Location::Device(offset), len: buf.len() };
+    contexts.take_or_spare()?.fill(buf, std::iter::once(piece), policy)
 }
 
 #[cfg(test)]

@@ -21,24 +21,24 @@ pub(crate) enum For {
 }
 
 impl IoContext {
-    /// Sends a request for the [claimed](FillMemory::duties) pages, which are those of `stretch`.
+    /// Sends a request for the [claimed](FillMemory::duties) pages, which are those of `fill_range`.
     #[inline]
     pub(crate) fn send_claimed(
         &mut self,
         cache: &PageCache,
         counts: &Counts,
         whom: For,
-        stretch: FillRange,
+        fill_range: FillRange,
         policy: Option<Policy>,
     ) -> Result<(), NotSent> {
-        let (request, fill) = self.fills.request(cache, stretch, policy)?;
+        let (request, fill) = self.fills.request(cache, fill_range, policy)?;
         let sent = match whom {
             For::Reader => self.submit(read_set, request, fill),
             For::Ahead => self.try_submit(ahead_set, request, fill),
         };
         sent.map_err(|(rejected, fill)| self.fills.take_rejected(cache, rejected, fill))?;
         counts.add(Count::Requests, 1);
-        counts.add(Count::RequestedBytes, stretch.bytes as u64);
+        counts.add(Count::RequestedBytes, fill_range.bytes as u64);
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl IoContext {
         cache: &PageCache,
         seen: impl FnMut(u64, &[u8]),
     ) -> Option<(u64, Result<()>)> {
-        let (done, fill) = self.next(read_set)?;
+        let (done, fill) = self.wait_oldest(read_set)?;
         let first = fill.first;
         // The file's blocks are not freed while its reader waits, so what was read is right, even
         // if it did not go into the cache.
@@ -62,11 +62,11 @@ impl IoContext {
     #[inline(never)]
     pub(crate) fn reap_ahead(&mut self, cache: &PageCache, counts: &Counts) {
         self.poll();
-        let mut place = 0;
-        while place < self.in_flight().ahead.len() {
-            match self.ended_at(ahead_set, place) {
+        let mut position = 0;
+        while position < self.in_flight().ahead.len() {
+            match self.ended_at(ahead_set, position) {
                 Some((done, fill)) => self.complete_ahead(cache, counts, done, fill),
-                None => place += 1,
+                None => position += 1,
             }
         }
     }
@@ -82,8 +82,8 @@ impl IoContext {
         let holds = |fill: &Fill| {
             page.is_none_or(|(file, index)| fill.file == file && fill.pages().contains(&index))
         };
-        let Some(place) = self.in_flight().ahead.position(holds) else { return false };
-        if let Some((done, fill)) = self.next_at(ahead_set, place) {
+        let Some(position) = self.in_flight().ahead.position(holds) else { return false };
+        if let Some((done, fill)) = self.wait_at(ahead_set, position) {
             self.complete_ahead(cache, counts, done, fill);
         }
         true

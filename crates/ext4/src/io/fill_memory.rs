@@ -91,7 +91,7 @@ pub(crate) struct FillRange {
     /// Its first page.
     pub(crate) first: u64,
     /// The byte of the device where the page begins.
-    pub(crate) place: u64,
+    pub(crate) device_byte: u64,
     pub(crate) bytes: usize,
 }
 
@@ -192,15 +192,15 @@ impl FillMemory {
         &mut self.duties
     }
 
-    /// Makes the request for the [claimed](Self::duties) pages, which are those of `stretch`.
+    /// Makes the request for the [claimed](Self::duties) pages, which are those of `fill_range`.
     #[inline]
     pub(crate) fn request(
         &mut self,
         cache: &PageCache,
-        stretch: FillRange,
+        fill_range: FillRange,
         policy: Option<Policy>,
     ) -> Result<(Request, Fill), NotSent> {
-        let FillRange { file, first, place, bytes } = stretch;
+        let FillRange { file, first, device_byte, bytes } = fill_range;
         let block_bytes = u64::from(self.block_bytes);
         let whole = bytes.next_multiple_of(block_bytes as usize);
         let buf = match self.buffer(cache, whole) {
@@ -210,7 +210,7 @@ impl FillMemory {
                 return Err(error);
             }
         };
-        let mut request = Request::read(place / block_bytes, buf);
+        let mut request = Request::read(device_byte / block_bytes, buf);
         request.policy = policy;
         let duties = match self.duties.len() {
             1 => self.duties.pop().map(FillDuties::One),

@@ -12,8 +12,9 @@ pub(crate) struct Flushes {
     begun: AtomicU64,
     /// The number of times that the device had lost its cache before the mount.
     losses_before: OnceLock<u32>,
-    /// The highest number of a successful FLUSH, and of a failed one.
+    /// The highest number of a successful FLUSH.
     done: AtomicU64,
+    /// The highest number of a failed FLUSH.
     failed: AtomicU64,
     /// The highest result of [`Flushes::note_write`]: the first FLUSH that makes all writes durable.
     flush_needed: AtomicU64,
@@ -45,10 +46,16 @@ impl Flushes {
         self.flush_needed.load(Ordering::SeqCst)
     }
 
+    /// Notes how often the device had lost its cache before the mount sent anything. The first call
+    /// counts.
+    pub(crate) fn note_losses_at_mount(&self, losses: u32) {
+        let _ = self.losses_before.set(losses);
+    }
+
     /// Returns whether a FLUSH that the device completed has made earlier writes durable, on a
-    /// device that has lost its cache `losses` times (the first call gives the number before the
-    /// mount). A channel's FLUSH fails once for each loss, and a channel made after the loss knows
-    /// nothing of it, so a later success says nothing about writes before the loss.
+    /// device that has lost its cache `losses` times. A channel's FLUSH fails once for each loss,
+    /// and a channel made after the loss knows nothing of it, so a later success says nothing about
+    /// writes before the loss.
     pub(crate) fn may_succeed(&self, losses: u32) -> bool {
         *self.losses_before.get_or_init(|| losses) == losses
             && self.failed.load(Ordering::SeqCst) == 0

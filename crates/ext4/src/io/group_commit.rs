@@ -50,7 +50,7 @@ impl GroupCommit {
     }
 
     /// Records that the calling thread waits for another thread's commit.
-    pub(crate) fn wait(&self) {
+    pub(crate) fn note_waiter(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -99,16 +99,16 @@ mod tests {
         assert!(!group.is_busy());
         std::thread::scope(|scope| scope.spawn(|| group.arrive()).join().unwrap());
         assert!(group.is_busy());
-        group.wait();
-        group.wait();
+        group.note_waiter();
+        group.note_waiter();
         assert!(!group.is_busy());
         group.committed();
         assert!(group.is_busy());
-        group.wait();
+        group.note_waiter();
         for _ in 0..SLOWNESS {
             assert!(group.is_busy());
             group.committed();
-            group.wait();
+            group.note_waiter();
         }
         assert!(!group.is_busy());
     }

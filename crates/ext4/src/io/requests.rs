@@ -37,7 +37,7 @@ pub(crate) struct Copied {
     /// The offset in the target of its first wanted byte.
     pub(super) at: usize,
     /// The number of bytes before that one, which are not wanted: requests are whole blocks.
-    pub(super) lead: usize,
+    pub(super) skipped: usize,
     pub(super) len: usize,
 }
 
@@ -111,7 +111,7 @@ impl<T> RequestSet<T> {
         self.requests.back().map(|(_, tag)| tag)
     }
 
-    /// Returns the place of the first whose tag `is_wanted`, for [`take`](Self::take).
+    /// Returns the position of the first whose tag `is_wanted`, for [`take`](Self::take).
     pub(super) fn position(&self, mut is_wanted: impl FnMut(&T) -> bool) -> Option<usize> {
         self.requests.iter().position(|(_, tag)| is_wanted(tag))
     }
@@ -121,16 +121,16 @@ impl<T> RequestSet<T> {
         self.requests.push_back((State::InFlight(ticket), tag));
     }
 
-    /// Takes out the request at `place`, after waiting for it with `wait`.
+    /// Takes out the request at `position`, after waiting for it with `wait`.
     #[inline]
     pub(super) fn take(
         &mut self,
-        place: usize,
+        position: usize,
         wait: impl FnOnce(Ticket) -> Done,
     ) -> Option<(Done, T)> {
-        let (state, tag) = match place {
+        let (state, tag) = match position {
             0 => self.requests.pop_front()?,
-            _ => self.requests.remove(place)?,
+            _ => self.requests.remove(position)?,
         };
         let done = match state {
             State::InFlight(ticket) => wait(ticket),
@@ -139,14 +139,14 @@ impl<T> RequestSet<T> {
         Some((done, tag))
     }
 
-    /// Takes out the request at `place`, if it has completed according to `try_take`.
+    /// Takes out the request at `position`, if it has completed according to `try_take`.
     #[inline]
     pub(super) fn try_take(
         &mut self,
-        place: usize,
+        position: usize,
         try_take: impl FnOnce(Ticket) -> Result<Done, Ticket>,
     ) -> Option<(Done, T)> {
-        let (state, tag) = self.requests.remove(place)?;
+        let (state, tag) = self.requests.remove(position)?;
         let state = match state {
             State::InFlight(ticket) => try_take(ticket),
             State::Ended(done) => Ok(*done),
@@ -154,7 +154,7 @@ impl<T> RequestSet<T> {
         match state {
             Ok(done) => Some((done, tag)),
             Err(ticket) => {
-                self.requests.insert(place, (State::InFlight(ticket), tag));
+                self.requests.insert(position, (State::InFlight(ticket), tag));
                 None
             }
         }
@@ -164,11 +164,11 @@ impl<T> RequestSet<T> {
     /// none.
     pub(super) fn end_oldest(&mut self, channel: &mut Channel) -> bool {
         let is_in_flight = |(state, _): &(State, T)| matches!(state, State::InFlight(_));
-        let Some(place) = self.requests.iter().position(is_in_flight) else { return false };
-        match self.requests.remove(place) {
+        let Some(position) = self.requests.iter().position(is_in_flight) else { return false };
+        match self.requests.remove(position) {
             Some((State::InFlight(ticket), tag)) => {
                 let done = channel.wait(ticket);
-                self.requests.insert(place, (State::Ended(Box::new(done)), tag));
+                self.requests.insert(position, (State::Ended(Box::new(done)), tag));
                 true
             }
             _ => false,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Where some bytes of a file are.
 #[derive(Debug, Clone)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// The bytes are in a hole and are zeroes.
     Zero,
     /// The bytes are on the device, from this byte on.
@@ -17,7 +17,7 @@ pub(crate) enum Place {
 /// Bytes in one place.
 #[derive(Debug, Clone)]
 pub(crate) struct Piece {
-    pub(crate) place: Place,
+    pub(crate) place: Location,
     pub(crate) len: usize,
 }
 
@@ -65,7 +65,7 @@ impl<'a, 'b> Target<'a, 'b> {
     }
 
     /// Returns the longest contiguous prefix of bytes `at..at + len`.
-    pub(crate) fn stretch(&mut self, at: usize, len: usize) -> &mut [u8] {
+    pub(crate) fn contiguous(&mut self, at: usize, len: usize) -> &mut [u8] {
         let mut skip = at;
         for buf in self.bufs.iter_mut() {
             if skip < buf.len() {
@@ -81,9 +81,9 @@ impl<'a, 'b> Target<'a, 'b> {
     #[inline]
     pub(crate) fn put_piece(&mut self, at: usize, piece: &Piece) -> Option<u64> {
         match &piece.place {
-            Place::Zero => self.zero(at, piece.len),
-            Place::Memory(block, from) => self.put(at, &block[*from..from + piece.len]),
-            Place::Device(place) => return Some(*place),
+            Location::Zero => self.zero(at, piece.len),
+            Location::Memory(block, from) => self.put(at, &block[*from..from + piece.len]),
+            Location::Device(place) => return Some(*place),
         }
         None
     }
@@ -118,8 +118,8 @@ mod tests {
         target.put(1, &[1, 2, 3, 4]);
         target.zero(5, 2);
         target.put(7, &[]);
-        assert_eq!((target.stretch(1, 5).len(), target.stretch(7, 1).len()), (2, 0));
-        assert_eq!(target.stretch(3, 3), [3, 4, 0]);
+        assert_eq!((target.contiguous(1, 5).len(), target.contiguous(7, 1).len()), (2, 0));
+        assert_eq!(target.contiguous(3, 3), [3, 4, 0]);
         assert_eq!((a, c), ([9, 1, 2], [3, 4, 0, 0]));
     }
 }

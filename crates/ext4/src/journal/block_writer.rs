@@ -115,7 +115,9 @@ impl BlockWriter {
 
     /// Waits for the oldest request. Returns false if there is none.
     fn complete_oldest(&mut self, io: &mut IoContext) -> bool {
-        let Some((Done { result, buf, .. }, ())) = io.next_in_group(log_set) else { return false };
+        let Some((Done { result, buf, .. }, ())) = io.wait_oldest_in_group(log_set) else {
+            return false;
+        };
         match (result, buf) {
             (Ok(()), Some(buf)) => self.free.push_front(buf),
             (result, buf) => {

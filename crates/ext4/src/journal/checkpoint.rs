@@ -95,7 +95,7 @@ impl Journal {
         }
         let (tid, start) = match committer.logged.get(count) {
             Some(next) => (next.tid, next.start),
-            // Rule 20: a straight log begins anew when it is empty.
+            // Rule 20: a log that never wraps begins anew when it is empty.
             None => (committer.tid, committer.log.start_if_empty()),
         };
         committer.format.set_tail(tid, start)?;

@@ -83,8 +83,8 @@ impl CommitLeader<'_> {
             if need > self.log.free() as usize {
                 return Ok(Begun::NoRoom);
             }
-            let is_anything = !oldest.blocks.is_empty() || !oldest.revoked.is_empty();
-            supersede = if is_anything { self.supersede(need)? } else { Supersede::No };
+            let has_log_blocks = !oldest.blocks.is_empty() || !oldest.revoked.is_empty();
+            supersede = if has_log_blocks { self.supersede(need)? } else { Supersede::No };
             if matches!(supersede, Supersede::WhenInPlace) {
                 return Ok(Begun::NoRoom);
             }
@@ -136,7 +136,7 @@ impl CommitLeader<'_> {
         }
         let sequence = transaction.sequence;
         // Rule 5: only now may its blocks be written in place. Rule 8: only now may the blocks that
-        // it freed be reused (10: unless one of them is being written in place).
+        // it freed be reused. By rule 10 they are not while one of them is being written in place.
         let release = journal.pending().committed(transaction);
         if let Some(sequence) = release {
             journal.held.release(sequence);
@@ -215,7 +215,7 @@ impl Journal {
         let overlap = self.overlap;
         loop {
             // Rule 4: one leader at a time. It, or the next one, commits for all waiters.
-            let mut leader = match self.turn(&target)? {
+            let mut leader = match self.who_commits(&target)? {
                 Turn::Reached => return Ok(()),
                 Turn::Others(mut other) => {
                     // In the classic order, and for a fast commit, all data come first.
@@ -289,7 +289,7 @@ impl Journal {
 
     /// Commits, after a change, the transactions that are closed now, if no thread leads and their
     /// data are complete.
-    pub(super) fn relieve(&self) {
+    pub(super) fn commit_closed_without_wait(&self) {
         let Some(newest) = self.newest_closed() else { return };
         let ready = || {
             let open = self.opened();

@@ -14,7 +14,7 @@ use meantime_block::RequestError;
 use meantime_ext4_format::journal::{Copied, JournalFormat};
 use meantime_hw::DmaBuf;
 
-/// Returns how many copies of blocks go into one request, of the `copies` behind a descriptor,
+/// Returns how many copies of blocks go into one request, of the `copies` after a descriptor,
 /// which has its own request: a device completes a few parallel requests sooner than a long one.
 pub fn log_piece_blocks(copies: usize) -> usize {
     copies.div_ceil(if copies <= 4 { 2 } else { 3 })
@@ -124,8 +124,8 @@ impl Committer {
             while self.copies.len() < copies {
                 let done = self.copies.len();
                 let most = log_piece_blocks(copies).min(copies - done);
-                let behind = self.log.behind(at, (head + done) as u32);
-                let (place, mut buf) = self.piece(io, behind, most)?;
+                let after = self.log.after(at, (head + done) as u32);
+                let (place, mut buf) = self.piece(io, after, most)?;
                 for (to, (block, content)) in buf.chunks_exact_mut(bytes).zip(&mut blocks) {
                     self.copies.push(self.format.copy(to, *block, content, self.tid));
                 }
@@ -134,7 +134,7 @@ impl Committer {
             let mut done = 0;
             while done < head {
                 let (place, mut buf) =
-                    self.piece(io, self.log.behind(at, done as u32), head - done)?;
+                    self.piece(io, self.log.after(at, done as u32), head - done)?;
                 for to in buf.chunks_exact_mut(bytes) {
                     match (done < revokes).then(|| revoked.next()).flatten() {
                         Some(some) => ordered_io::revoke(&self.format, to, self.tid, some),
@@ -144,7 +144,7 @@ impl Committer {
                 }
                 self.log_writer.send(io, place, buf, false)?;
             }
-            at = self.log.behind(at, (head + copies) as u32);
+            at = self.log.after(at, (head + copies) as u32);
             written += (head + copies) as u32;
         }
         Ok(written)
@@ -190,8 +190,9 @@ impl Committer {
             gap();
             self.log_writer.warm(io);
         }
-        let (done, ()) =
-            io.next_in_group(commit_set).ok_or(Error::Invalid("no commit block was sent"))?;
+        let (done, ()) = io
+            .wait_oldest_in_group(commit_set)
+            .ok_or(Error::Invalid("no commit block was sent"))?;
         self.commit_block = done.buf;
         done.result.map_err(Error::from_io)
     }
@@ -246,7 +247,7 @@ impl Committer {
         if io.is_volatile {
             ordered_io::flush(io, Before::Commit)?;
         }
-        let at = self.log.behind(self.log.head(), written);
+        let at = self.log.after(self.log.head(), written);
         self.write_commit(io, at, buf, has_gap.then_some(gap))?;
         // Log writes are left only where a test broke rule 1.
         self.log_writer.finish(io)?;

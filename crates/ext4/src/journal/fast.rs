@@ -191,7 +191,7 @@ fn field_bytes(bytes: &[u8]) -> usize {
 }
 
 /// Returns whether a fast commit can record that `new` is written over inode `old`. It cannot if
-/// the bytes behind the fields or the attribute block change. Of a directory only the times may
+/// the bytes after the fields or the attribute block change. Of a directory only the times may
 /// change, which replay sets to its own.
 pub(super) fn is_recordable(old: &[u8], new: &[u8]) -> bool {
     let fields = field_bytes(new);
@@ -210,7 +210,7 @@ pub(super) fn is_recordable(old: &[u8], new: &[u8]) -> bool {
 }
 
 /// Returns whether a replay that writes the fields of `new`, a file without blocks, over `old`
-/// results in `new`. Replay leaves the bytes behind the fields, and anything that looks like the
+/// results in `new`. Replay leaves the bytes after the fields, and anything that looks like the
 /// root of an extent tree.
 pub(super) fn comes_out_of(new: &[u8], old: &[u8]) -> bool {
     let fields = field_bytes(new);

@@ -1,4 +1,4 @@
-//! The area of fast commits: the blocks behind the log.
+//! The area of fast commits: the blocks after the log.
 
 use std::ops::Range;
 
@@ -17,10 +17,10 @@ pub(super) struct FastArea {
 }
 
 impl FastArea {
-    /// Returns the area in `all`, the blocks behind the log.
+    /// Returns the area in `all`, the blocks after the log.
     pub(super) fn new(all: Range<u32>) -> Option<Self> {
         // The area leaves out the first block, as Linux does (`j_fc_first`), and the last one,
-        // behind which Linux would look for more.
+        // after which Linux would look for more.
         let blocks = all.start.checked_add(1)?..all.end.checked_sub(1)?;
         (!blocks.is_empty()).then_some(Self {
             next: blocks.start,

@@ -1,4 +1,4 @@
-//! Fast commits: a description of what the running transaction did, in the blocks behind the log,
+//! Fast commits: a description of what the running transaction did, in the blocks after the log,
 //! instead of the transaction itself.
 //!
 //! The transaction goes on: a later fast commit describes what was done since. In the end it
@@ -173,7 +173,7 @@ impl Journal {
         let running = &mut open.running;
         // An owner of its data in flight may be waiting for the lead, so do not wait here. A closed
         // transaction gets no more data, and its commit waits for these.
-        if running.sequence > upto || !ordered_io::has_data(&running.ordered) {
+        if running.sequence > upto || !ordered_io::data_are_written(&running.ordered) {
             return None;
         }
         let (at, first) = area.at(committer.tid);

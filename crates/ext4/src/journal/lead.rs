@@ -117,7 +117,7 @@ impl Journal {
     ///
     /// # Errors
     /// Fails if the journal has failed earlier. Nothing is committed any more then.
-    pub(super) fn turn<'a>(&'a self, target: &'a CommitTarget) -> Result<Turn<'a>> {
+    pub(super) fn who_commits<'a>(&'a self, target: &'a CommitTarget) -> Result<Turn<'a>> {
         loop {
             if self.is_reached(target) {
                 return Ok(Turn::Reached);
@@ -183,7 +183,7 @@ impl OtherLeader<'_> {
     pub(super) fn poll_again(&mut self, io: &IoContext) -> bool {
         if self.looks == 0 {
             check_may_wait(Rank::Committer);
-            io.group.wait();
+            io.group.note_waiter();
         } else {
             io.group.pause(self.looks);
         }

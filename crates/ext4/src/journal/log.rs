@@ -26,8 +26,9 @@ pub(super) struct Logged {
     pub(super) sequence: Sequence,
     /// Its number in the journal (32 bits).
     pub(super) tid: u32,
-    /// Its first block in the log, and its number of blocks.
+    /// Its first block in the log.
     pub(super) start: u32,
+    /// Its number of blocks.
     pub(super) blocks: u32,
 }
 
@@ -41,19 +42,19 @@ pub(super) struct Log {
     /// Blocks in use before the head.
     used: u32,
     /// Whether no transaction wraps around the end.
-    straight: bool,
+    never_wraps: bool,
 }
 
 impl Log {
     /// Returns an empty log that starts at the first of the blocks `all` of a journal. The whole
     /// journal lies in `runs`, in order.
     pub(super) fn new(runs: Vec<LogRun>, all: Range<u32>) -> Self {
-        Self { runs, head: all.start, all, used: 0, straight: false }
+        Self { runs, head: all.start, all, used: 0, never_wraps: false }
     }
 
-    /// Returns this log, in which no transaction wraps around the end if `straight`.
-    pub(super) fn straight(self, straight: bool) -> Self {
-        Self { straight, ..self }
+    /// Returns this log, in which no transaction wraps around the end if `never_wraps`.
+    pub(super) fn never_wraps(self, never_wraps: bool) -> Self {
+        Self { never_wraps, ..self }
     }
 
     /// Returns the number of blocks of the log.
@@ -65,7 +66,7 @@ impl Log {
     /// used, because a full log could not be told from an empty one.
     pub(super) fn free(&self) -> u32 {
         let unused = (self.len() - 1).saturating_sub(self.used);
-        if !self.straight {
+        if !self.never_wraps {
             unused
         } else if self.used > 0 && self.head == self.all.start {
             // The log is full to its last block.
@@ -82,7 +83,7 @@ impl Log {
 
     /// Returns the block at which the log begins when it is empty.
     pub(super) fn start_if_empty(&self) -> u32 {
-        if self.straight { self.all.start } else { self.head }
+        if self.never_wraps { self.all.start } else { self.head }
     }
 
     /// Returns the next block to be written.
@@ -90,8 +91,8 @@ impl Log {
         self.head
     }
 
-    /// Returns the block `count` blocks behind `at`, which is in the log.
-    pub(super) fn behind(&self, at: u32, count: u32) -> u32 {
+    /// Returns the block `count` blocks after `at`, which is in the log.
+    pub(super) fn after(&self, at: u32, count: u32) -> u32 {
         let offset =
             (u64::from(at - self.all.start) + u64::from(count)) % u64::from(self.len().max(1));
         self.all.start + offset as u32
@@ -108,7 +109,7 @@ impl Log {
 
     /// Marks `blocks` from the head on as used.
     pub(super) fn take(&mut self, blocks: u32) {
-        self.head = self.behind(self.head, blocks);
+        self.head = self.after(self.head, blocks);
         self.used += blocks;
     }
 

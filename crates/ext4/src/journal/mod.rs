@@ -21,11 +21,11 @@
 //!   committer     writes the log (block_writer, log) and the commit block
 //!   lead          the commit leader, and the threads that wait for it (commits)
 //!   commit        the steps of a commit, and their order (reach)
-//!   fast_commit   describes changes (fast) behind the log (fast_area) instead
+//!   fast_commit   describes changes (fast) after the log (fast_area) instead
 //!   pending       what is committed and not in place
 //!   checkpoint    writes it in place, and moves the tail
-//!   unbroken      each of these operations that has a switch (broken): here `ordered_io`,
-//!                 elsewhere `journal::flush` and the like
+//!   ordered_io    the operations of these that a rule governs and a test can break (outside of
+//!                 the journal `journal::flush` and the like)
 //!   failure       what is noted of a failure
 //!   mount         begins and ends; recover
 //! ```
@@ -34,8 +34,6 @@
 //! something durable commits for all callers that wait at that time.
 
 mod block_writer;
-#[cfg(feature = "broken-rules")]
-mod broken;
 mod changes;
 mod checkpoint;
 mod commit;
@@ -54,6 +52,7 @@ mod lead;
 mod log;
 mod mount;
 mod ordered;
+mod ordered_io;
 mod orphans;
 mod pending;
 mod prepared_copies;
@@ -65,14 +64,9 @@ mod state;
 pub(crate) mod tests;
 mod thread;
 mod transaction;
-mod unbroken;
 
 pub use crate::io::{Blocks, NewerBlocks};
 pub(crate) use block_writer::BlockWriter;
-#[cfg(feature = "broken-rules")]
-use broken as ordered_io;
-#[cfg(feature = "broken-rules")]
-pub use broken::{Rule, break_rule};
 pub use changes::{Changed, Changes};
 pub(crate) use commit::OwnData;
 pub use committer::log_piece_blocks;
@@ -83,9 +77,9 @@ pub use held::Held;
 pub(crate) use mount::{Recovery, check};
 pub use ordered::OrderedToken;
 pub(crate) use ordered_io::{Before, first_not_reusable, flush, may_record_blocks};
+#[cfg(feature = "broken-rules")]
+pub use ordered_io::{Rule, break_rule};
 pub use orphans::{OrphanPlace, Orphans};
 pub use sequence::Sequence;
 pub use state::{Journal, Observe};
 pub(crate) use thread::JournalThread;
-#[cfg(not(feature = "broken-rules"))]
-use unbroken as ordered_io;

@@ -50,7 +50,7 @@ impl Default for Ordered {
 /// device. The transaction does not commit before.
 ///
 /// While a thread has a token, it waits for nothing but the device, and so for no lock that a
-/// committing thread may have. Therefore it takes its channel by `IoContexts::take_leaf`, unless it
+/// committing thread may have. Therefore it takes its channel by `IoContexts::take_or_spare`, unless it
 /// already has one.
 #[must_use = "the transaction waits for it"]
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What recovery writes to the disk: the log's whole transactions, and what the fast commits behind
+//! What recovery writes to the disk: the log's whole transactions, and what the fast commits after
 //! them describe (rules 13 and 16 of `docs/ordering.md`).
 //!
 //! All of it is made in memory first, over the future content of the disk. Therefore anything that
@@ -81,7 +81,7 @@ impl Replacement {
         format.set_tail(tid, 0)?;
         // The fast commits still count, so the log excludes their blocks.
         format.convert(checksums, is_64bit, true)?;
-        let mut log = Log::new(runs, format.log()).straight(true);
+        let mut log = Log::new(runs, format.log()).never_wraps(true);
         let missing = || Error::Invalid("the journal has no such block");
         let before = (log.head(), log.place(log.head()).ok_or_else(missing)?.0);
         let superblock = log.place(0).ok_or_else(missing)?.0;

@@ -116,7 +116,7 @@ impl Journal {
         let closed = !open.closed.is_empty();
         drop(open);
         if closed {
-            self.relieve();
+            self.commit_closed_without_wait();
         }
         Ok((result, sequence, token))
     }

@@ -49,7 +49,7 @@ enum Room {
     /// There is room in this block.
     In(u64, dirent::Room),
     /// No block has room, so the directory needs another one at its end.
-    Behind,
+    After,
     /// The only block has no room, so the directory needs an index.
     Unindexed(Block),
     /// The leaf that the name's hash belongs to has no room.
@@ -157,7 +157,7 @@ pub fn add(
                 dirent::seal(block, style.shape, style.seed);
                 return Ok(());
             }
-            Room::Behind => {
+            Room::After => {
                 let (_, number) = append(handle, dir)?;
                 let block = handle.edit(number)?;
                 dirent::fill(block, style.shape, &[entry])
@@ -236,7 +236,7 @@ fn seek_in(directory: &Opened<'_, '_>, name: &[u8]) -> Result<Sought> {
         (None, Some(block)) if directory.blocks == 1 && directory.default_hash_kind().is_some() => {
             Room::Unindexed(block)
         }
-        _ => Room::Behind,
+        _ => Room::After,
     })
 }
 

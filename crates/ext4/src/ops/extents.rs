@@ -100,9 +100,9 @@ impl Tree<'_, '_, '_> {
             let path = self.descend(u64::from(piece.logical))?;
             let Some((leaf, at)) = path.last().map(|leaf| (leaf, leaf.slot)) else { return Ok(()) };
             let before = at.checked_sub(1).map_or(0, |before| leaf.node.extent(before).end());
-            let behind =
+            let after =
                 if at < leaf.node.len() { u64::from(leaf.node.first(at)) } else { leaf.range.end };
-            if before > u64::from(piece.logical) || behind < piece.end() {
+            if before > u64::from(piece.logical) || after < piece.end() {
                 return Err(Error::Invalid("the file has blocks there already"));
             }
             let first = leaf.node.len().checked_sub(1).map(|_| leaf.node.first(0));
@@ -163,7 +163,7 @@ pub fn remove(
     let any = removal.freed > 0;
     removal.tree.collapse()?;
     if progress == Progress::More {
-        // Blocks behind the file's end may remain.
+        // Blocks past the file's end may remain.
         handle.fast_ineligible();
     } else if any && inode.block_area()[ROOT_ENTRIES] == [0; 2] {
         // e2fsck 1.47.0 builds a broken tree from ranges that follow an empty tree, unless they are
@@ -177,8 +177,8 @@ pub fn remove(
     Ok(progress)
 }
 
-/// Frees the blocks behind the file's size.
-pub(super) fn remove_behind(
+/// Frees the blocks past the file's size.
+pub(super) fn remove_past_end(
     handle: &mut AllocHandle<'_, '_>,
     inode: &mut InodeEdit,
     budget: usize,
@@ -235,13 +235,13 @@ impl Removal<'_, '_, '_> {
             }
             self.free(&part(&extent, from..to))?;
             any = true;
-            let (before, behind) = (u64::from(extent.logical)..from, to..extent.end());
-            match (before.is_empty(), behind.is_empty()) {
+            let (before, after) = (u64::from(extent.logical)..from, to..extent.end());
+            match (before.is_empty(), after.is_empty()) {
                 (true, true) => gone.start = at,
-                (true, false) => node.set_extent(at, &part(&extent, behind)),
+                (true, false) => node.set_extent(at, &part(&extent, after)),
                 (false, _) => {
                     node.set_extent(at, &part(&extent, before));
-                    rest = (!behind.is_empty()).then(|| part(&extent, behind));
+                    rest = (!after.is_empty()).then(|| part(&extent, after));
                     // The other extents are before the range, or are left for another change.
                     break;
                 }
@@ -356,8 +356,8 @@ impl Tree<'_, '_, '_> {
         let to = range.end.min(extent.end()).min(from + u64::from(max_blocks(!written)));
         let piece = MappedExtent { unwritten: !written, ..part(&extent, from..to) };
         converted.push(piece);
-        let (ahead, behind) = (u64::from(extent.logical)..from, to..extent.end());
-        if ahead.is_empty() && behind.is_empty() {
+        let (ahead, after) = (u64::from(extent.logical)..from, to..extent.end());
+        if ahead.is_empty() && after.is_empty() {
             // Converting a whole extent needs no room, and there may be none. Written data become
             // visible in this way.
             let now = self.edit(leaf.block, |node| {
@@ -370,14 +370,14 @@ impl Tree<'_, '_, '_> {
             }
             return Ok(to);
         }
-        let kept = part(&extent, if ahead.is_empty() { behind.clone() } else { ahead.clone() });
+        let kept = part(&extent, if ahead.is_empty() { after.clone() } else { ahead.clone() });
         self.edit(leaf.block, |node| node.set_extent(at, &kept))?;
         if ahead.is_empty() && at == 0 {
             self.set_first(&path, path.len() - 1, kept.logical)?;
         }
         self.insert(&piece)?;
-        if !ahead.is_empty() && !behind.is_empty() {
-            self.insert(&part(&extent, behind))?;
+        if !ahead.is_empty() && !after.is_empty() {
+            self.insert(&part(&extent, after))?;
         }
         Ok(to)
     }

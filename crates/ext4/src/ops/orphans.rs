@@ -323,7 +323,7 @@ pub fn contains(handle: &Handle<'_>, ino: u32) -> Result<bool> {
 }
 
 /// Continues the deletion or truncation of orphan `ino`, which is not open. Deletes an inode
-/// without links, and frees the blocks behind the size of another one. Returns [`Progress::More`]
+/// without links, and frees the blocks past the size of another one. Returns [`Progress::More`]
 /// once it has added about `budget` blocks to what `handle` changes. The caller then calls it again
 /// in another change. When it is done, the inode is no orphan any more.
 ///
@@ -336,7 +336,7 @@ pub fn finish(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Resu
     }
     if inode.links() != 0 {
         let progress = match inode.parsed(handle.superblock())?.has_blocks() {
-            true => extents::remove_behind(handle, &mut inode, budget)?,
+            true => extents::remove_past_end(handle, &mut inode, budget)?,
             false => Progress::Done,
         };
         if progress == Progress::Done {

@@ -1,5 +1,5 @@
 //! What a mount for writing examines before it writes: whether the metadata are usable, and what
-//! the fast commits behind the log change.
+//! the fast commits after the log change.
 
 use super::{fast_commits, orphans};
 use crate::FileType;

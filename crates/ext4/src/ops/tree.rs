@@ -18,7 +18,7 @@ pub(super) struct Level {
     pub(super) block: Option<u64>,
     /// The logical blocks that the node covers.
     pub(super) range: Range<u64>,
-    /// In an index, the entry that the path follows; in a leaf, the first entry behind the block.
+    /// In an index, the entry that the path follows; in a leaf, the first entry after the block.
     pub(super) slot: usize,
     /// The node's content.
     pub(super) node: NodeEdit<Arc<[u8]>>,
@@ -55,9 +55,9 @@ pub(super) fn descend(handle: &Handle<'_>, inode: &InodeEdit, logical: u64) -> R
             checked.child_near(logical)
         };
         let node = NodeEdit::of(bytes).map_err(|defect| wrong(inode, defect, block))?;
-        let behind = node.slot_behind(logical);
+        let after = node.slot_after(logical);
         let Some((slot, child, next)) = below else {
-            levels.push(Level { block, range: place.range, slot: behind, node });
+            levels.push(Level { block, range: place.range, slot: after, node });
             return Ok(levels);
         };
         levels.push(Level { block, range: place.range, slot, node });

@@ -52,7 +52,7 @@ pub(super) fn load_file(handle: &Handle<'_>, ino: u32) -> Result<InodeEdit> {
     Ok(inode)
 }
 
-/// Sets the size of file `ino`, in bytes. Unless the file grows, frees the blocks behind the new
+/// Sets the size of file `ino`, in bytes. Unless the file grows, frees the blocks after the new
 /// size, including preallocated ones. Returns [`Progress::More`] once it has added about `budget`
 /// blocks to what `handle` changes. The inode is then an orphan, and the caller calls [`go_on`] in
 /// other changes until that is done. The caller zeroes the rest of the last block.
@@ -77,7 +77,7 @@ pub fn set_size(
     orphans::note_size(handle, size)?;
     let mut progress = Progress::Done;
     if size <= before {
-        progress = extents::remove_behind(handle, &mut inode, budget)?;
+        progress = extents::remove_past_end(handle, &mut inode, budget)?;
     }
     // An inode without a name is an orphan already, and so is one whose truncation failed midway.
     if progress == Progress::More && inode.links() != 0 && !orphans::contains(handle, ino)? {
@@ -88,7 +88,7 @@ pub fn set_size(
     Ok(progress)
 }
 
-/// Returns whether the file has written blocks behind its size. If it has, a truncation is under
+/// Returns whether the file has written blocks past its size. If it has, a truncation is under
 /// way, and the inode stays an orphan until it ends. Preallocated blocks may stay there.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub(super) fn is_under_way(handle: &Handle<'_>, inode: &InodeEdit) -> Result<boo
 /// Damage, or a device error.
 pub fn go_on(handle: &mut AllocHandle<'_, '_>, ino: u32, budget: usize) -> Result<Progress> {
     let mut inode = load_file(handle, ino)?;
-    let progress = extents::remove_behind(handle, &mut inode, budget)?;
+    let progress = extents::remove_past_end(handle, &mut inode, budget)?;
     // An inode that lost its last name meanwhile stays an orphan. One that got its first name stops
     // being one.
     if progress == Progress::Done && inode.links() != 0 && orphans::contains(handle, ino)? {

@@ -193,7 +193,7 @@ impl Place {
                 field.fill(0);
             }
         };
-        // Mount and write times (and the mount count behind), last check, KiB written, the high
+        // Mount and write times (and the mount count after), last check, KiB written, the high
         // bytes of times, the checksum.
         for (at, bytes) in [(0x2C, 10), (0x40, 4), (0x178, 8), (0x274, 6), (0x3FC, 4)] {
             forget(1024 + at, bytes);

@@ -68,7 +68,7 @@ fn content_and_attributes_as_std_fs_has_them() {
     assert_eq!(fs.read("/a").unwrap_err(), Error::IsDirectory);
     assert_eq!(fs.write("/a", "").unwrap_err(), Error::IsDirectory);
     assert_eq!(fs.read("/a/none").unwrap_err(), Error::NotFound);
-    // Content in two pieces with a hole between, and behind.
+    // Content in two pieces with a hole between, and after.
     let options = OpenOptions { write: true, ..OpenOptions::default() };
     let file = fs.open_with("/a/f", &options).unwrap();
     file.write_at(&[1; 5000], 0).unwrap();

@@ -148,7 +148,7 @@ fn encrypt(dir: &Path) -> bool {
     let mut key = [0_u8; 80 + 64];
     (key[0], key[40]) = (2, 64);
     key[80..].iter_mut().zip(1..).for_each(|(byte, number)| *byte = number);
-    // SAFETY: the structure is as the kernel's, with the key behind it.
+    // SAFETY: the structure is as the kernel's, with the key after it.
     if unsafe { libc::ioctl(file.as_raw_fd(), ADD_KEY, key.as_mut_ptr()) } != 0 {
         return false;
     }
@@ -203,7 +203,7 @@ fn whoever_watches_can_end_it() {
     assert!(!summary.complete && told == 1, "{summary:?}, told {told} times");
 }
 
-/// Without checksums, changed bytes reach the code behind them.
+/// Without checksums, changed bytes reach the code after them.
 #[test]
 fn changed_bytes_are_no_panic() {
     for (options, rounds) in [
@@ -437,7 +437,7 @@ fn a_wrong_quota_is_found() {
         let run = scene.volume.run_at(&file, (at / block_bytes) as u64).unwrap();
         run.physical as usize * block_bytes + at % block_bytes
     }
-    // The first entry is in block 5, behind the header and the four levels of the tree.
+    // The first entry is in block 5, after the header and the four levels of the tree.
     let damages: [Damage; 4] = [
         (
             "bytes",

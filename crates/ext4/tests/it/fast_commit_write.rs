@@ -53,7 +53,7 @@ impl Scene {
         debugfs_write(&path, &requests);
         run("e2fsck", &["-fn", path.to_str().unwrap()]);
         let volume = open(&path);
-        // Behind the blocks that mke2fs and debugfs allocated from the front, and not at a backup
+        // After the blocks that mke2fs and debugfs allocated from the front, and not at a backup
         // superblock.
         let free = volume.block_count() - 2000;
         Self { path, volume, writers: Vec::new(), free }

@@ -84,7 +84,7 @@ fn a_file_system_to_its_last_block() {
     let dir = scratch();
     let tree = dir.path().join("tree");
     std::fs::create_dir(&tree).unwrap();
-    // 4,097 blocks, so the last is alone behind the last multiple of 4096, and the largest file
+    // 4,097 blocks, so the last is alone after the last multiple of 4096, and the largest file
     // that fits.
     let path = dir.path().join("odd.img");
     let fits = |blocks: usize| {

@@ -55,7 +55,7 @@ fn extents_are_those_of_the_kernel() {
     let dir = scratch();
     let image = mkfs(dir.path(), "fiemap.img", "32M", &["-b", "4096"]);
     let at = dir.path().join("mnt");
-    let names = ["whole", "holes", "aside", "behind", "nothing"];
+    let names = ["whole", "holes", "aside", "after", "nothing"];
     let expected: Vec<Vec<Extent>> = {
         let Some(_mounted) = Mounted::new(&image, &at, "noatime") else { return };
         let file = |name: &str| {
@@ -70,10 +70,10 @@ fn extents_are_those_of_the_kernel() {
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&aside, flags, 0, 100_000).unwrap();
         aside.write_all_at(&[3; 9000], 30_000).unwrap();
-        let behind = file("behind").unwrap();
-        behind.write_all_at(&[4; 5000], 0).unwrap();
+        let after = file("after").unwrap();
+        after.write_all_at(&[4; 5000], 0).unwrap();
         let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
-        rustix::fs::fallocate(&behind, flags, 0, 40_000).unwrap();
+        rustix::fs::fallocate(&after, flags, 0, 40_000).unwrap();
         file("nothing").unwrap();
         rustix::fs::sync();
         names.iter().map(|name| by_filefrag(&at.join(name))).collect()

@@ -210,7 +210,7 @@ fn one_with_too_small_a_journal() {
     }
     let dir = scratch();
     let path = crashed(dir.path(), &["-b", "4096"]);
-    // The journal's superblock excludes all blocks behind 200 from the log.
+    // The journal's superblock excludes all blocks after 200 from the log.
     let at = journal_blocks(&path, 4)[0];
     let mut bytes = std::fs::read(&path).unwrap();
     let block = &mut bytes[at as usize..at as usize + 1024];

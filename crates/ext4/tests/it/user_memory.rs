@@ -47,7 +47,7 @@ impl Image {
         (FileSystem::mount(device, &options).unwrap(), heap)
     }
 
-    /// Reads `len` bytes at `offset` of the file to `skip` bytes behind a page boundary, and checks
+    /// Reads `len` bytes at `offset` of the file to `skip` bytes after a page boundary, and checks
     /// the bytes around them, too.
     fn check(&self, file: &File, memory: &mut [u8], skip: usize, offset: usize, len: usize) {
         let start = memory.as_ptr().align_offset(4096) + skip;

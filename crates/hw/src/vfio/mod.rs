@@ -6,7 +6,7 @@
 //!
 //! - registers by `pread` and `pwrite` on the device's file: while memory decoding is off, or the
 //!   device is gone, they fail with an error, where a load from a mapping would raise SIGBUS. They
-//!   are not on the hot path;
+//!   are not on the fast path;
 //! - doorbells by stores to a mapping (`window`), guarded by [`sigbus`](super::sigbus);
 //! - an IOMMU container for each device (`space`);
 //! - interrupts by eventfd (`interrupts`);

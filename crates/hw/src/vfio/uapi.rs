@@ -33,13 +33,13 @@ pub(super) const GROUP_SET_CONTAINER: u32 = io(104);
 pub(super) const GROUP_GET_DEVICE_FD: u32 = io(106);
 /// [`DeviceInfo`].
 pub(super) const DEVICE_GET_INFO: Sized = Sized(io(107));
-/// [`RegionInfo`], with capabilities behind it.
+/// [`RegionInfo`], with capabilities after it.
 pub(super) const DEVICE_GET_REGION_INFO: Sized = Sized(io(108));
 /// [`IrqInfo`].
 pub(super) const DEVICE_GET_IRQ_INFO: Sized = Sized(io(109));
-/// [`IrqSet`], with descriptors behind it.
+/// [`IrqSet`], with descriptors after it.
 pub(super) const DEVICE_SET_IRQS: Sized = Sized(io(110));
-/// [`IommuInfo`], with capabilities behind it.
+/// [`IommuInfo`], with capabilities after it.
 pub(super) const IOMMU_GET_INFO: Sized = Sized(io(112));
 /// [`DmaMap`].
 pub(super) const IOMMU_MAP_DMA: Sized = Sized(io(113));

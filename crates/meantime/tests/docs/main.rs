@@ -220,7 +220,7 @@ fn switches_of_rules_exist() {
         .filter(|name| !name.ends_with(".rs") && *name != "mmp")
         .map(str::to_owned)
         .collect();
-    let broken = &sources().texts["crates/ext4/src/journal/broken.rs"];
+    let broken = &sources().texts["crates/ext4/src/journal/ordered_io/broken.rs"];
     let (_, variants) = broken.split_once("pub enum Rule {").unwrap();
     let (variants, _) = variants.split_once("\n}").unwrap();
     let variants = variants.lines().map(str::trim).filter(|line| !line.starts_with("//"));

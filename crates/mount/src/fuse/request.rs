@@ -25,7 +25,7 @@ impl<'a> Request<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) = InHeader::read_from_prefix(bytes).map_err(|_| Malformed)?;
         let is_whole = usize::try_from(header.len).is_ok_and(|len| len == bytes.len());
-        // Extensions behind the arguments are only for servers that negotiated them.
+        // Extensions after the arguments are only for servers that negotiated them.
         let extension = usize::from(header.total_extlen) * 8;
         let end = rest.len().checked_sub(extension).ok_or(Malformed)?;
         if is_whole { Ok(Self { header, rest: &rest[..end] }) } else { Err(Malformed) }

@@ -41,7 +41,7 @@ pub(super) fn warnings(report: &Report) -> Vec<(String, String)> {
     parts.map(|(what, so)| (what.to_owned(), so.to_owned())).collect()
 }
 
-/// The warnings, each a line: the difference, and behind a bar its consequence.
+/// The warnings, each a line: the difference, and after a bar its consequence.
 #[derive(Template)]
 #[template(path = "warnings.txt", escape = "none")]
 struct Warnings<'a> {

@@ -117,7 +117,7 @@ pub(super) fn rows(runs: &[Run]) -> Vec<(Row, &Run)> {
     }
     rows
 }
-/// Returns the mark of a caveat behind a name.
+/// Returns the mark of a caveat after a name.
 pub(super) fn mark(caveat: &str) -> &'static str {
     if caveat == CAVEAT_CLAT { "‡" } else { "§" }
 }

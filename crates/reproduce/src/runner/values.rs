@@ -1,6 +1,6 @@
 //! Figures of commands' output, by name. A name begins with the step's.
 //!
-//! - `bench`: `WAY/…`, with the job's name before it if there are several, and behind it the
+//! - `bench`: `WAY/…`, with the job's name before it if there are several, and after it the
 //!   scheduling class, the program beside it, and the PM QoS limit, if they were given: `mean_ns`,
 //!   `sd_ns`, `min_ns`, `p50_ns`, `p99_ns`, `p999_ns`, `tail_ns` (the slowest 1 in 6,000), `max_ns`,
 //!   `typical_ns` (the mean without the slowest tenth), `submit_mean_ns`, `sync_mean_ns`,

@@ -1,6 +1,6 @@
 //! Memory shared with a client in another process: our doorbells, and the client's DMA memory.
 //!
-//! The file behind the doorbells is sealed, so no process can truncate it. A client's file may
+//! The file after the doorbells is sealed, so no process can truncate it. A client's file may
 //! shrink at any time (or lack free huge pages), after which an access to the memory raises SIGBUS.
 //! A serving process installs a handler that calls [`replace_faulted`]: the mapping becomes private
 //! memory of zeroes, the access is repeated, and the server disconnects that client. Without a

@@ -1,4 +1,4 @@
-//! Fast commits: changes since the last full transaction, in the blocks behind the log (kernel:
+//! Fast commits: changes since the last full transaction, in the blocks after the log (kernel:
 //! `fs/ext4/fast_commit.c`; kernel documentation: `filesystems/ext4/journal.rst`, "Fast commits").
 //! They describe changes of inodes, names and extents, not the contents of blocks.
 
@@ -63,7 +63,7 @@ pub(super) fn read(
     inode_bytes: usize,
 ) -> Result<FastCommits> {
     let mut scan = Scan::new(expected, inode_bytes);
-    // The block behind the log is skipped (`j_fc_first`).
+    // The block after the log is skipped (`j_fc_first`).
     for index in superblock.last.saturating_add(1)..superblock.blocks {
         if scan.block(&log.block(index)?)?.is_break() {
             break;

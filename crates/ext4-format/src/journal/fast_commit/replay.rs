@@ -134,7 +134,7 @@ impl<S: Source> Replay<'_, S> {
                 let table = self.volume.block(block)?;
                 let end = at + self.volume.superblock().inode_bytes() as usize;
                 let bytes = table.get(at..end).ok_or_else(|| corrupt(Defect::InodeNumber, ino))?;
-                // The table's content behind the ever-used inodes is undefined.
+                // The table's content after the ever-used inodes is undefined.
                 let per_group = self.volume.superblock().inodes_per_group();
                 let group = self.volume.group((ino - 1) / per_group)?;
                 let never_used = group.inode_uninit

@@ -111,7 +111,7 @@ pub enum Change {
     Inode {
         /// Its number.
         ino: u32,
-        /// Its bytes, without those behind its fields (`i_extra_isize`).
+        /// Its bytes, without those after its fields (`i_extra_isize`).
         raw: Vec<u8>,
     },
 }
@@ -186,7 +186,7 @@ impl Scan {
         whole: Range<usize>,
     ) -> Result<ControlFlow<()>, Unsupported> {
         if tag == TAIL {
-            // The checksum covers neither itself nor the rest of the block behind it.
+            // The checksum covers neither itself nor the rest of the block after it.
             let covered = whole.start + size_of::<TagHeader>() + size_of::<U32>();
             let crc = crc32c(self.crc, &block[whole.start..covered]);
             self.crc = 0;

@@ -105,7 +105,7 @@ impl Writer {
         self.tag(tag, &[&parent.to_le_bytes(), &ino.to_le_bytes(), name])
     }
 
-    /// Reserves room for a tag with a value of `len` bytes, and for the pad behind it.
+    /// Reserves room for a tag with a value of `len` bytes, and for the pad after it.
     fn reserve(&mut self, len: usize) -> Result<(), NotEncodable> {
         let need = TAG_BYTES + len;
         if need + TAG_BYTES > self.block_bytes {

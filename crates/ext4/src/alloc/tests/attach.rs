@@ -27,7 +27,7 @@ fn put_header(bytes: &mut [u8], entries: usize, most: usize, depth: u16) {
     bytes[6..8].copy_from_slice(&depth.to_le_bytes());
 }
 
-/// Writes `runs`, from logical block `first` on, as extents behind a header. Returns the logical
+/// Writes `runs`, from logical block `first` on, as extents after a header. Returns the logical
 /// block after the last.
 fn put_extents(bytes: &mut [u8], runs: &[Range<u64>], mut first: u32) -> u32 {
     for (at, run) in runs.iter().enumerate() {

@@ -2,7 +2,7 @@
 //!
 //! A file is read ahead when a read misses a page and is sequential: it begins at the start of the
 //! file, or continues from an earlier miss or from what was read ahead. Read-ahead goes up to a
-//! *lead* in front of the reader, which doubles up to the mount's limit. From then on the device's
+//! *distance* in front of the reader, which doubles up to the mount's limit. From then on the device's
 //! queue is kept full: each time the reader has advanced by the size of one request, the next is
 //! sent. So a hit only compares a number, and writes nothing.
 
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use crate::io::fill::{AHEAD_CHUNK_PAGES, AHEAD_REQUESTS};
 use crate::options::Advice;
 
-/// The first lead, in pages.
+/// The first distance, in pages.
 const FIRST_PAGES: u64 = 4;
 
 /// Pages of one request.
@@ -28,9 +28,9 @@ pub(crate) struct Ahead {
     trigger: AtomicU64,
     /// Page after the last that was read ahead, or missed.
     next: AtomicU64,
-    /// Current lead in pages; 0: no read-ahead.
-    lead: AtomicU64,
-    /// The mount's largest lead, in pages.
+    /// Current distance in pages; 0: no read-ahead.
+    distance: AtomicU64,
+    /// The mount's largest distance, in pages.
     most_pages: u64,
     advice: AtomicU8,
 }
@@ -40,7 +40,7 @@ impl Ahead {
         Self {
             trigger: AtomicU64::new(NOWHERE),
             next: AtomicU64::new(0),
-            lead: AtomicU64::new(0),
+            distance: AtomicU64::new(0),
             most_pages: most_bytes as u64 / 4096,
             advice: AtomicU8::new(0),
         }
@@ -91,24 +91,25 @@ impl Ahead {
     /// to be read ahead, if the reader is sequential.
     pub(crate) fn missed(&self, missed: u64, pages: &Range<u64>) -> Option<Range<u64>> {
         let next = self.next.load(Ordering::Relaxed);
-        let lead = self.lead.load(Ordering::Relaxed);
+        let distance = self.distance.load(Ordering::Relaxed);
         // If a page within what was read ahead is missing, it was evicted, or its request could
         // not be sent.
-        let in_order = missed == 0 || (pages.start <= next && next.saturating_sub(missed) <= lead);
+        let in_order =
+            missed == 0 || (pages.start <= next && next.saturating_sub(missed) <= distance);
         if !in_order || self.most_pages() == 0 {
             self.next.store(pages.end, Ordering::Relaxed);
-            self.lead.store(0, Ordering::Relaxed);
+            self.distance.store(0, Ordering::Relaxed);
             return None;
         }
-        if lead == 0 || missed == 0 {
+        if distance == 0 || missed == 0 {
             let first = FIRST_PAGES.max((pages.end - pages.start).saturating_mul(2));
-            self.lead.store(first.div_ceil(2), Ordering::Relaxed);
+            self.distance.store(first.div_ceil(2), Ordering::Relaxed);
             return self.window(pages, pages.end);
         }
         self.window(pages, next)
     }
 
-    /// Doubles the lead. Returns the window from page `next` on, up to the lead behind `pages`.
+    /// Doubles the distance. Returns the window from page `next` on, up to the distance after `pages`.
     fn window(&self, pages: &Range<u64>, next: u64) -> Option<Range<u64>> {
         // The window is at least as long as the read, so that all of the next long read is in
         // flight.
@@ -117,19 +118,19 @@ impl Ahead {
             0 => return None,
             most => most.max(read),
         };
-        let lead = self.lead.load(Ordering::Relaxed).saturating_mul(2).max(read).min(most);
-        if lead == 0 {
+        let distance = self.distance.load(Ordering::Relaxed).saturating_mul(2).max(read).min(most);
+        if distance == 0 {
             return None;
         }
-        self.lead.store(lead, Ordering::Relaxed);
+        self.distance.store(distance, Ordering::Relaxed);
         let start = next.max(pages.end);
-        let end = pages.end.saturating_add(lead);
+        let end = pages.end.saturating_add(distance);
         // The window ends with a whole request.
-        let end = if lead < CHUNK { end } else { end.next_multiple_of(CHUNK) };
+        let end = if distance < CHUNK { end } else { end.next_multiple_of(CHUNK) };
         let end = end.max(start);
         self.next.store(end, Ordering::Relaxed);
         // When the reader comes to this page, there is room for another request.
-        let trigger = end.saturating_sub(lead - CHUNK.min(lead / 2));
+        let trigger = end.saturating_sub(distance - CHUNK.min(distance / 2));
         self.trigger.store(trigger.max(pages.end), Ordering::Relaxed);
         (start < end).then_some(start..end)
     }
@@ -168,7 +169,7 @@ mod tests {
         assert_eq!(ahead.missed(307, &(307..308)), None);
         ahead.advise(Advice::Sequential);
         assert_eq!(ahead.missed(308, &(308..328)), Some(328..368));
-        // The lead is as long as a long read.
+        // The distance is as long as a long read.
         assert_eq!(ahead.missed(368, &(368..768)), Some(768..1152));
         assert_eq!(Ahead::new(0).missed(0, &(0..1)), None);
     }

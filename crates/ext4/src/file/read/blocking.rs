@@ -16,7 +16,7 @@ use crate::options::ReadOptions;
 use meantime_process::lock::{Rank, check_may_wait};
 
 /// Maximum number of pages for which a read takes its I/O context once: 1 MiB.
-const TURN_PAGES: u64 = 256;
+const CHUNK_PAGES_MAX: u64 = 256;
 
 /// Requests of a read that are in flight at once.
 const WINDOW: usize = 16;
@@ -47,7 +47,7 @@ impl File {
             // The file may have been truncated meanwhile.
             end = end.min(self.size());
         }
-        let (mut failed, mut told, mut tries) = (None, false, 0);
+        let (mut failed, mut miss_noted, mut tries) = (None, false, 0);
         while at < end && failed.is_none() {
             if tries == TRIES {
                 // The file keeps changing. The guard is dropped first, because locks of lower ranks
@@ -72,14 +72,14 @@ impl File {
                 }
             };
             let mut read = CachedRead::new(self, extents, target, offset..end, options);
-            (read.told, read.version) = (told, version);
+            (read.miss_noted, read.version) = (miss_noted, version);
             while at < end && read.failed.is_none() && read.stale.is_none() {
-                let stop = ((at / PAGE + TURN_PAGES) * PAGE).min(end);
-                read.turn(at / PAGE..stop.div_ceil(PAGE))?;
+                let stop = ((at / PAGE + CHUNK_PAGES_MAX) * PAGE).min(end);
+                read.read_chunk(at / PAGE..stop.div_ceil(PAGE))?;
                 at = read.stale.map_or(stop, |index| (index * PAGE).max(at));
             }
             tries += u32::from(read.stale.is_some());
-            (failed, told) = (read.failed.take(), read.told);
+            (failed, miss_noted) = (read.failed.take(), read.miss_noted);
         }
         match failed {
             None => Ok(end.saturating_sub(offset) as usize),
@@ -93,10 +93,11 @@ impl File {
 
 impl CachedRead<'_, '_, '_> {
     /// Reads `pages`, whose number is bounded.
-    fn turn(&mut self, pages: Range<u64>) -> Result<()> {
-        // No other reader waits for this read while it waits, because it has no duty and its
-        // context is free.
-        for index in self.through_context(pages)? {
+    fn read_chunk(&mut self, pages: Range<u64>) -> Result<()> {
+        let left = self.through_context(pages)?;
+        // From here on this thread holds no claim and no context, so no reader waits for it while
+        // it waits for others.
+        for index in left {
             if self.stale.is_some_and(|stale| stale <= index) {
                 continue;
             }
@@ -120,7 +121,7 @@ impl CachedRead<'_, '_, '_> {
             // This sends as many requests as there is room for.
             while io.in_flight().reads.len() < WINDOW {
                 match self.step(io.fills.duties()) {
-                    Step::Send(stretch) if self.send(io, stretch) => {}
+                    Step::Send(fill_range) if self.send(io, fill_range) => {}
                     // A completed request leaves a page that can be evicted.
                     Step::Send(_) => break,
                     Step::Gather(index, duty) => self.gather(io, index, duty),
@@ -158,13 +159,13 @@ impl CachedRead<'_, '_, '_> {
         Ok(others)
     }
 
-    /// Sends the request for `stretch`. Returns false if its pages have to be claimed again when
+    /// Sends the request for `fill_range`. Returns false if its pages have to be claimed again when
     /// another request has completed.
     #[inline]
-    fn send(&mut self, io: &mut IoContext, stretch: FillRange) -> bool {
+    fn send(&mut self, io: &mut IoContext, fill_range: FillRange) -> bool {
         let counts = &self.mount.counts;
-        let first = stretch.first;
-        match io.send_claimed(self.cache, counts, For::Reader, stretch, self.policy) {
+        let first = fill_range.first;
+        match io.send_claimed(self.cache, counts, For::Reader, fill_range, self.policy) {
             Ok(()) => counts.add(Count::Misses, self.next - first),
             Err(NotSent::Full | NotSent::NoPage) if !io.in_flight().reads.is_empty() => {
                 self.next = first;
@@ -188,7 +189,7 @@ impl CachedRead<'_, '_, '_> {
         let began_ns = if timed { mount.clock.now_ns() } else { 0 };
         self.maintain_in_gap();
         io.fills.refill(self.cache);
-        for index in self.copy_later() {
+        for index in self.copy_deferred() {
             self.read_private(io, index);
         }
         if let Some(window) = self.window(missed) {
@@ -208,7 +209,7 @@ impl CachedRead<'_, '_, '_> {
     fn send_ahead(&mut self, io: &mut IoContext, window: Range<u64>) {
         let end = window.end.saturating_mul(PAGE).min(self.file.size());
         if self.finder.extents.reaches(end, self.mount.block_shift) {
-            self.file.send_more(io, &self.finder, window, self.policy);
+            self.file.send_window_with(io, &self.finder, window, self.policy);
         } else {
             self.ahead_later = Some(window);
         }
@@ -245,7 +246,7 @@ impl CachedRead<'_, '_, '_> {
     #[inline(never)]
     fn read_private(&mut self, io: &mut IoContext, index: u64) {
         // The extents may be older than a write to the page, which was not in the cache.
-        if self.is_stale(index) {
+        if self.note_if_stale(index) {
             return;
         }
         let PagePart { at, within, len } = self.part(index);

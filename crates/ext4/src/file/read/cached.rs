@@ -19,7 +19,7 @@ use crate::file::File;
 use crate::inode::Mount;
 use crate::inode::extents::{Extents, Finder};
 use crate::io::fill::{CHUNK_PAGES, FillRange};
-use crate::io::target::{Piece, Place, Target};
+use crate::io::target::{Location, Piece, Target};
 use crate::options::ReadOptions;
 use meantime_completion::Policy;
 
@@ -51,7 +51,7 @@ pub(crate) struct CachedRead<'a, 't, 'b> {
     /// First byte of the file that could not be read, and why.
     pub(crate) failed: Option<(u64, Error)>,
     /// Whether a miss was reported to the file's read-ahead.
-    pub(crate) told: bool,
+    pub(crate) miss_noted: bool,
     /// The inode's version when the extents were looked up; `None`: it does not change.
     pub(crate) version: Option<u64>,
     /// Page from which on the extents have to be looked up again.
@@ -100,7 +100,7 @@ impl File {
         if at > offset {
             mount.counts.add(Count::Hits, at.div_ceil(PAGE) - pages.start);
         }
-        self.go_ahead_of(&pages, options);
+        self.send_due_window(&pages, options);
         if at == end {
             return Ok(len);
         }
@@ -167,17 +167,17 @@ pub(crate) fn whole_pages(
 ) -> Option<(u64, usize, usize)> {
     let start = index * PAGE;
     let wanted = (most * PAGE).min(size - start) as usize;
-    let Piece { place: Place::Device(place), len } = finder.find(start, wanted) else {
+    let Piece { place: Location::Device(device_byte), len } = finder.find(start, wanted) else {
         return None;
     };
-    if !place.is_multiple_of(u64::from(block_bytes)) {
+    if !device_byte.is_multiple_of(u64::from(block_bytes)) {
         return None;
     }
     if len == wanted {
-        return Some((place, wanted.div_ceil(PAGE_BYTES), wanted));
+        return Some((device_byte, wanted.div_ceil(PAGE_BYTES), wanted));
     }
     let count = len / PAGE_BYTES;
-    (count > 0).then_some((place, count, count * PAGE_BYTES))
+    (count > 0).then_some((device_byte, count, count * PAGE_BYTES))
 }
 
 impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
@@ -201,7 +201,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             end: bytes.end,
             policy: options.policy,
             failed: None,
-            told: false,
+            miss_noted: false,
             version: None,
             stale: None,
             first: 0,
@@ -222,7 +222,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
             let most = (self.stop - index).min(CHUNK_PAGES as u64);
             let block_bytes = self.mount.contexts.info().block_bytes;
             let whole = whole_pages(block_bytes, &self.finder, self.file.size(), index, most);
-            let Some((place, count, bytes)) = whole else {
+            let Some((device_byte, count, bytes)) = whole else {
                 match self.special_step(index) {
                     Some(step) => return step,
                     None => continue,
@@ -245,7 +245,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
                     self.cache.maintain(claimed, claimed);
                 }
                 let bytes = bytes.min(claimed * PAGE_BYTES);
-                return Step::Send(FillRange { file: self.ino, first: index, place, bytes });
+                return Step::Send(FillRange { file: self.ino, first: index, device_byte, bytes });
             }
             self.next += 1;
             match self.cache.look_up(self.ino, index) {
@@ -291,12 +291,13 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
                 Some(there) => wanted = wanted.min(there as usize * PAGE_BYTES),
                 None => {}
             }
-            if self.is_stale(index) {
+            if self.note_if_stale(index) {
                 return None;
             }
         }
         let piece = self.finder.find(index * PAGE, wanted);
-        if matches!(piece.place, Place::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted) {
+        if matches!(piece.place, Location::Zero) && (piece.len >= PAGE_BYTES || piece.len == wanted)
+        {
             // Writing zeroes is as fast as copying them, so they are not cached.
             let count = if piece.len == wanted {
                 piece.len.div_ceil(PAGE_BYTES)
@@ -311,7 +312,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
         }
         let claiming = self.cache.claim(self.ino, index);
         if let Claiming::Claimed(duty) = claiming {
-            if self.is_stale(index) {
+            if self.note_if_stale(index) {
                 self.cache.abandon(duty);
                 return None;
             }
@@ -327,7 +328,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
 
     /// Copies, in the gap, the pages that were found in the cache. Returns those that were evicted
     /// meanwhile, which are treated as missing.
-    pub(crate) fn copy_later(&mut self) -> Vec<u64> {
+    pub(crate) fn copy_deferred(&mut self) -> Vec<u64> {
         let mut hits = std::mem::take(&mut self.hits);
         let found = hits.len() as u64;
         let mut gone = Vec::new();
@@ -357,7 +358,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
     /// Returns whether the extents of page `index`, which is not in the cache, may be old: it may
     /// have been written and evicted since they were looked up. The page is then read again.
     #[inline]
-    pub(crate) fn is_stale(&mut self, index: u64) -> bool {
+    pub(crate) fn note_if_stale(&mut self, index: u64) -> bool {
         let stale = self.version.is_some_and(|version| version != self.file.node().inode.version());
         if stale {
             self.again_from(index);
@@ -398,7 +399,7 @@ impl<'a, 't, 'b> CachedRead<'a, 't, 'b> {
     #[inline]
     pub(crate) fn window(&mut self, missed: Option<u64>) -> Option<Range<u64>> {
         let missed = missed?;
-        if std::mem::replace(&mut self.told, true) {
+        if std::mem::replace(&mut self.miss_noted, true) {
             return None;
         }
         let pages = self.offset / PAGE..self.end.div_ceil(PAGE);

@@ -16,15 +16,15 @@ use meantime_completion::Policy;
 impl File {
     /// Sends the next window, if a read of `pages` has reached the trigger.
     #[inline]
-    pub(crate) fn go_ahead_of(&self, pages: &Range<u64>, options: &ReadOptions) {
+    pub(crate) fn send_due_window(&self, pages: &Range<u64>, options: &ReadOptions) {
         if self.ahead.is_due(pages) {
-            self.go_ahead(pages, options);
+            self.send_next_window(pages, options);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn go_ahead(&self, pages: &Range<u64>, options: &ReadOptions) {
+    fn send_next_window(&self, pages: &Range<u64>, options: &ReadOptions) {
         if let Some(window) = self.ahead.next_window(pages) {
             let _guard = self.keep_blocks();
             self.send_window(window, options.policy);
@@ -39,12 +39,12 @@ impl File {
         if let Ok(extents) = self.extents_of_pages(&window)
             && let Ok(mut io) = self.node().mount.contexts.take()
         {
-            self.send_more(&mut io, &self.finder(&extents), window, policy);
+            self.send_window_with(&mut io, &self.finder(&extents), window, policy);
         }
     }
 
     /// Sends the read-ahead of `window` with the caller's context and the file's extents.
-    pub(super) fn send_more(
+    pub(super) fn send_window_with(
         &self,
         io: &mut IoContext,
         finder: &Finder<'_>,
@@ -77,7 +77,7 @@ impl File {
         let mut next = window.start;
         while next < last && io.in_flight().ahead.len() < AHEAD_REQUESTS {
             let most = (last - next).min(AHEAD_CHUNK_PAGES as u64);
-            let Some((place, count, bytes)) =
+            let Some((device_byte, count, bytes)) =
                 whole_pages(io.block_bytes, finder, self.size(), next, most)
             else {
                 // No single request can read this page, so it is left to its reader.
@@ -91,8 +91,8 @@ impl File {
                 continue;
             }
             let bytes = bytes.min(claimed * PAGE_BYTES);
-            let stretch = FillRange { file: ino, first: next, place, bytes };
-            match io.send_claimed(cache, counts, For::Ahead, stretch, policy) {
+            let fill_range = FillRange { file: ino, first: next, device_byte, bytes };
+            match io.send_claimed(cache, counts, For::Ahead, fill_range, policy) {
                 Ok(()) => {
                     counts.add(Count::Ahead, claimed as u64);
                     counts.begin_ahead();

@@ -2,7 +2,7 @@
 //!
 //! A batch has pages of one file, or of [several](super::many). It is made in four steps. *Take*:
 //! pages leave the list of dirty ones and are in flight, so that each is in one batch at a time,
-//! and a thread that takes blocks away can wait for them. *Place* (`place_all`): one change of
+//! and a thread that takes blocks away can wait for them. *Allocate* (`allocate_all`): one change of
 //! metadata allocates the missing blocks, and sets each file's size to what it is with them. Its
 //! transaction does not commit before the data are on the device. [*Send*](super::sending): each
 //! page is copied for the device. From then on it can be written again, and is dirty once more if
@@ -137,8 +137,8 @@ impl<'a> Writeback<'a> {
         let Some(mut taken) = self.take_dirty(inode, wanted, true)? else { return Ok(None) };
         taken.find_overwritten(self);
         let placed = match (&inode.writable, taken.part.overwrites_only) {
-            (_, false) => self.place_all(std::slice::from_mut(&mut taken)),
-            // No other metadata change.
+            (_, false) => self.allocate_all(std::slice::from_mut(&mut taken)),
+            // The times are all that changes in the metadata.
             (Some(writable), true) if with_times => {
                 Attributes { rw_mount: self.rw_mount, inode, writable }.store_times().map(|times| {
                     taken.part.changed = times;
@@ -157,8 +157,8 @@ impl<'a> Writeback<'a> {
     }
 
     /// Returns whether the file grows while the page in which it ends on the disk is in flight. The
-    /// cache has zeroes behind that end, which must reach the disk first (rule 2). They were
-    /// dirtied before any page behind them, so no flight of them is newer than what is `wanted`:
+    /// cache has zeroes past that end, which must reach the disk first (rule 2). They were
+    /// dirtied before any page after them, so no flight of them is newer than what is `wanted`:
     /// waiting for that covers them.
     fn waits_for_end(&self, inode: &Inode, size: u64, pages: &Pages, wanted: &Wanted) -> bool {
         let in_end = Wanted { range: end_pages(size, &self.units), ..*wanted };
@@ -228,16 +228,16 @@ impl<'a> Writeback<'a> {
         let end = end_pages(snapshot.metadata.size, &units);
         let Range { start, end: until } = wanted.range;
         let within = |range: Range<u64>| Wanted { range, ..*wanted };
-        let behind = within(end.end.clamp(start, until)..until);
-        let grows = !end.is_empty() && pages.idle(&behind, &units).next().is_some();
-        let (before, end, behind) = if grows {
-            (within(start..end.start.clamp(start, until)), end, behind)
+        let after = within(end.end.clamp(start, until)..until);
+        let grows = !end.is_empty() && pages.idle(&after, &units).next().is_some();
+        let (before, end, after) = if grows {
+            (within(start..end.start.clamp(start, until)), end, after)
         } else {
             (wanted.clone(), 0..0, within(0..0))
         };
         let in_end = pages.dirty.range(end).map(|(index, _)| *index);
         let in_end = in_end.filter(|index| pages.is_idle(*index, &units));
-        let free = pages.idle(&before, &units).chain(in_end).chain(pages.idle(&behind, &units));
+        let free = pages.idle(&before, &units).chain(in_end).chain(pages.idle(&after, &units));
         let mut indices: Vec<u64> = Vec::new();
         let mut runs = 0;
         for index in free {
@@ -264,8 +264,8 @@ impl<'a> Writeback<'a> {
             all.push((index, mask));
             let first = index * units.per_page / units.per_block;
             for block in (0..units.per_page).filter(|n| mask >> n & 1 == 1).map(|n| first + n) {
-                // Behind the end, since the file was truncated: zeroes in the cache, and nothing on
-                // the disk.
+                // The block is past the end, because the file was truncated. It is zeroes in the
+                // cache, and needs no place on the disk.
                 if block << units.shift >= size {
                     if pages.delayed.remove(&block) {
                         delayed.push(block);
@@ -304,14 +304,14 @@ impl<'a> Writeback<'a> {
     ///
     /// # Errors
     /// Those of the change. No page is placed.
-    pub(super) fn place_all(&self, all: &mut [CollectedPages]) -> Result<Option<OrderedToken>> {
+    pub(super) fn allocate_all(&self, all: &mut [CollectedPages]) -> Result<Option<OrderedToken>> {
         let with_data = all.iter().any(|taken| !taken.part.overwrites_only);
         let is_anything = with_data || all.iter().any(CollectedPages::has_times);
         if !is_anything {
             return Ok(None);
         }
         let work = |handle: &mut AllocHandle<'_, '_>| {
-            all.iter_mut().try_for_each(|taken| taken.place(&self.units, handle))
+            all.iter_mut().try_for_each(|taken| taken.allocate(&self.units, handle))
         };
         let token = match with_data {
             true => Some(self.rw_mount.change_with_data(work)?.1),
@@ -528,7 +528,7 @@ impl CollectedPages {
     }
 
     /// Finds the blocks as part of a change, and allocates those that are missing.
-    fn place(&mut self, units: &Units, handle: &mut AllocHandle<'_, '_>) -> Result<()> {
+    fn allocate(&mut self, units: &Units, handle: &mut AllocHandle<'_, '_>) -> Result<()> {
         // A change that found no space is called again, so nothing of the first call may be left.
         (self.times, self.part.changed) = (Times::default(), None);
         if self.part.overwrites_only && !self.has_times() {
@@ -538,7 +538,7 @@ impl CollectedPages {
         let writable = inode.writable.as_ref().ok_or(Error::ReadOnly)?;
         let mut edit = handle.load_inode(inode.ino)?;
         if !self.part.overwrites_only {
-            self.place_blocks(units, handle, &mut edit)?;
+            self.allocate_blocks(units, handle, &mut edit)?;
         }
         self.times = writable.pages().times;
         self.times.put(&mut edit);
@@ -548,7 +548,7 @@ impl CollectedPages {
         Ok(())
     }
 
-    fn place_blocks(
+    fn allocate_blocks(
         &mut self,
         units: &Units,
         handle: &mut AllocHandle<'_, '_>,
@@ -575,7 +575,8 @@ impl CollectedPages {
                     }
                     let wanted = blocks.min(u64::from(u32::MAX / 2)) as u32;
                     let reservation = self.promised.as_mut();
-                    // Without a promise it is not the right of whoever happens to write it back.
+                    // Root's rights: those of the thread that happens to write back must not
+                    // decide.
                     let who = Who::Root;
                     let want = Want { reservation, who, ..Want::data(inode.ino(), goal, wanted) };
                     let found = handle.allocator.blocks(handle, want)?;

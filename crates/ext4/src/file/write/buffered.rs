@@ -91,7 +91,7 @@ impl File {
         Ok(())
     }
 
-    /// Zeroes the last block behind the file's end, in the cache and so later on the disk, before
+    /// Zeroes the last block past the file's end, in the cache and so later on the disk, before
     /// the file grows to `offset` or beyond.
     pub(super) fn zero_end(&self, offset: u64) -> Result<()> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
@@ -195,7 +195,7 @@ impl File {
             if matches!(content, Content::Data(_)) {
                 inode.note_modified(&mut pages);
                 // The size is set before the page can be taken for writeback, which leaves out what
-                // is behind the end.
+                // is past the end.
                 let end = begin + content.len() as u64;
                 if end > inode.size() {
                     inode.set_size(end);
@@ -286,7 +286,7 @@ impl File {
         let end = start + to.len() as u64;
         let extents = self.extents_of(start, end)?;
         let finder = self.finder(&extents);
-        let mut io = mount.contexts.take_leaf()?;
+        let mut io = mount.contexts.take_or_spare()?;
         io.fill(to, finder.pieces(start..end), mount.options.policy)
     }
 }

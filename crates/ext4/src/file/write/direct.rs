@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::inode::extents::Extents;
 use crate::inode::writable::Writable;
-use crate::io::target::{Piece, Place};
+use crate::io::target::{Location, Piece};
 use crate::io::{IoContext, write_set};
 use meantime_block::{Request, RequestError};
 use meantime_completion::Policy;
@@ -42,15 +42,15 @@ impl File {
             back.write_back_and_wait(inode, pages.clone())?;
             let extents = self.extents_of(offset, end)?;
             let place = |piece: Piece| match piece.place {
-                Place::Device(place) => Some((place, piece.len)),
-                Place::Zero | Place::Memory(..) => None,
+                Location::Device(place) => Some((place, piece.len)),
+                Location::Zero | Location::Memory(..) => None,
             };
             let places = self.finder(&extents).pieces(offset..end).map(place);
             if let Some(places) = places.collect::<Option<Vec<_>>>() {
                 let (cache, file) = (mount.contexts.cache(), self.file_number());
                 cache.invalidate(file, pages.clone());
                 let written = {
-                    let mut io = mount.contexts.take_leaf()?;
+                    let mut io = mount.contexts.take_or_spare()?;
                     write_places(&mut io, data, &places, policy)
                 };
                 // A concurrent reader may have cached the old data.
@@ -151,7 +151,7 @@ fn write_some(
 
 /// Waits for the oldest request. Returns `None` if there is none.
 fn complete_oldest(io: &mut IoContext) -> Option<Result<()>> {
-    let (done, _) = io.next(write_set)?;
+    let (done, _) = io.wait_oldest(write_set)?;
     io.give_buffer(done.buf);
     Some(done.result.map_err(Error::from_io))
 }

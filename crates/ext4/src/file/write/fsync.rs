@@ -30,8 +30,8 @@ impl Writeback<'_> {
         self.contexts.group().arrive();
         let mut committed = Sequence(0);
         if let Some(wanted) = self.snapshot_dirty(writable, ALL) {
-            // Nothing that is written from now on is wanted, so each turn leaves fewer pages, but
-            // for those that other threads could not write.
+            // Pages that are dirtied from now on are not wanted, so the loop ends. It repeats only
+            // for pages whose write by another thread failed, or was followed by another one.
             loop {
                 let upto = self.write_and_commit(inode, writable, &wanted, data_only)?;
                 committed = committed.max(upto);

@@ -91,7 +91,7 @@ impl Writeback<'_> {
     fn write_taken(&self, mut taken: Vec<CollectedPages>) -> Vec<Failed> {
         let mut failed = Vec::new();
         taken.iter_mut().for_each(|some| some.find_overwritten(self));
-        let Ok(token) = self.place_all(&mut taken) else {
+        let Ok(token) = self.allocate_all(&mut taken) else {
             // The caller writes each file alone, which may succeed.
             taken.into_iter().for_each(CollectedPages::put_back);
             return failed;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   buffered   write_cached, write_page: into the cache, where a page without a block promises one
-//!   back       Writeback. begin_batch: takes dirty pages (take_dirty), and places them (place_all)
+//!   back       Writeback. begin_batch: takes dirty pages (take_dirty), and places them (allocate_all)
 //!   sending    its send_batch: sends them, waits, and finishes (clean pages, written extents)
 //!   many       its writeback of many files in one batch
 //!   fsync      its fsync, write_and_commit, commit_with: writeback with a commit in its gap

@@ -80,7 +80,7 @@ impl File {
         BLOCKS_MOST << self.node().mount.block_shift
     }
 
-    /// Zeroes the last block behind the file's end on the disk, before the file grows to `bytes`.
+    /// Zeroes the last block past the file's end on the disk, before the file grows to `bytes`.
     fn prepare_end(&self, bytes: u64) -> Result<()> {
         let (size, unit) = (self.size(), self.node().mount.units().unit());
         self.zero_end(bytes)?;
@@ -178,7 +178,7 @@ impl File {
         let size = self.size();
         let whole = |unit: u64| {
             let start = range.start.next_multiple_of(unit);
-            // Behind the end the cache has zeroes, which need not be kept.
+            // Past the end the cache has zeroes, which need not be kept.
             let end = if range.end >= size { range.end.next_multiple_of(unit) } else { range.end };
             start..(end / unit * unit).max(start)
         };

@@ -72,7 +72,7 @@ impl Writeback<'_> {
         for sent in sending.parts_mut() {
             sent.mark_pages(self.contexts.cache());
         }
-        match self.contexts.take_leaf() {
+        match self.contexts.take_or_spare() {
             Ok(mut io) => {
                 sending.send(&mut io);
                 beside(&mut io, &mut sending);
@@ -407,7 +407,7 @@ fn take_buffer(io: &mut IoContext, failed: &mut Failures) -> Result<DmaBuf> {
 
 /// Waits for the oldest request; false: there is none.
 fn wait_for_oldest(io: &mut IoContext, failed: &mut Failures) -> bool {
-    let Some((done, stream)) = io.next_in_group(write_set) else { return false };
+    let Some((done, stream)) = io.wait_oldest_in_group(write_set) else { return false };
     io.give_buffer(done.buf);
     note(failed, stream, done.result.map_err(Error::from_io));
     true

@@ -81,7 +81,7 @@ fn leftovers_of_an_old_inode_are_seen() {
         old[at] = byte;
         old
     };
-    // There are attributes behind the fields, or an extent. With another magic number it is no
+    // There are attributes after the fields, or an extent. With another magic number it is no
     // root.
     assert!(!comes_out_of(&new, &with(160, 1)));
     assert!(!comes_out_of(&new, &with(BLOCK_AREA_AT + 2, 1)));

@@ -20,9 +20,9 @@ fn goes_round() {
 }
 
 #[test]
-fn a_transaction_apart_is_behind_the_head() {
+fn a_transaction_apart_is_after_the_head() {
     let runs = vec![LogRun { first: 0, blocks: 20, place: 100 }];
-    let mut log = Log::new(runs, 1..16).straight(true);
+    let mut log = Log::new(runs, 1..16).never_wraps(true);
     assert!(!log.leave_out_head(15) && log.head() == 1);
     assert!(log.leave_out_head(14) && log.head() == 2);
     log.take(10);
@@ -32,9 +32,9 @@ fn a_transaction_apart_is_behind_the_head() {
 }
 
 #[test]
-fn a_straight_one_does_not_go_round() {
+fn one_that_never_wraps_ends_at_the_end() {
     let runs = vec![LogRun { first: 0, blocks: 20, place: 100 }];
-    let mut log = Log::new(runs, 1..16).straight(true);
+    let mut log = Log::new(runs, 1..16).never_wraps(true);
     assert_eq!((log.free(), log.is_half_full()), (14, false));
     log.take(6);
     log.take(4);

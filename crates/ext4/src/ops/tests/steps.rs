@@ -155,7 +155,7 @@ fn whatever_an_inode_is_it_can_go() {
 }
 
 /// A file without names gets its first name during a truncation. After a crash it has no written
-/// blocks behind its size, and keeps preallocated ones only if no truncation was under way.
+/// blocks past its size, and keeps preallocated ones only if no truncation was under way.
 #[test]
 fn a_name_comes_in_the_middle_of_a_truncation() {
     for features in FEATURES {
@@ -279,7 +279,7 @@ fn a_truncation_ends_whatever_happens() {
             assert_eq!(bench.image.volume().inode(bench.ino).unwrap().size(), size);
         };
         assert!(bench.finish_with_crashes(bench.ino, 3, 1, cut) >= 1);
-        // Preallocated blocks behind the end are freed, too, but not when a file grows.
+        // Preallocated blocks past the end are freed, too, but not when a file grows.
         let set_aside =
             bench.change(|handle| fallocate::allocate(handle, bench.ino, 400..500, None, 90));
         assert_eq!(set_aside, Ok(500));
@@ -384,7 +384,7 @@ fn a_file_with_a_map_loses_its_blocks() {
                 bench
                     .finish_with_crashes(bench.ino, 7, 3, |bench| assert_eq!(bench.model(), model));
             }
-            // e2fsck also finds blocks behind the end, which a block map does not show.
+            // e2fsck also finds blocks past the end, which a block map does not show.
             assert_eq!(bench.model(), model, "{size}");
             bench.image.fsck();
         }

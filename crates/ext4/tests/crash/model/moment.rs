@@ -57,7 +57,7 @@ impl Moment {
         self.has_names(dir).map(|()| dir)
     }
 
-    /// Checks that a path can continue behind `object`.
+    /// Checks that a path can continue after `object`.
     fn has_names(&self, object: u32) -> Result<(), Fail> {
         match self.objects[&object].content {
             Content::Directory => Ok(()),

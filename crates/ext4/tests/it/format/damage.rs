@@ -41,7 +41,7 @@ fn damaged_superblocks_name_a_backup_and_can_be_read_by_it() {
         assert!(said.contains(&format!("--superblock {backup}")), "{said}");
         let ignoring = VolumeOptions { ignore_checksums: true, ..VolumeOptions::default() };
         assert_eq!(try_open(&image, ignoring).unwrap().ignored(), 1);
-        // The whole superblock, and the descriptors behind it.
+        // The whole superblock, and the descriptors after it.
         write_at(&image, 1024, &[0; 2048]);
         let by_backup = VolumeOptions { superblock: Some(backup), ..VolumeOptions::default() };
         let volume = try_open(&image, by_backup).unwrap();

@@ -120,7 +120,7 @@ fn compare(fs: &FileSystem, root: &Path, path: &str, rng: &mut Rng) -> usize {
             "{path}: {from:x}"
         );
         // Programs seek to positions that they were never given, too. The kernel refuses those
-        // behind a directory that is listed block by block.
+        // after a directory that is listed block by block.
         if !by_hash {
             continue;
         }

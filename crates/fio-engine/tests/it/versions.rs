@@ -24,7 +24,7 @@ fn each_version_works() {
     let versions = std::env::var("MEANTIME_FIO_VERSIONS").unwrap_or_default();
     let versions: Vec<_> = versions.split_whitespace().collect();
     if !versions.is_empty() {
-        let table = root().join("crates/fio/src/abi/table.rs");
+        let table = root().join("crates/fio-engine/src/abi/table.rs");
         let committed = std::fs::read_to_string(&table).unwrap();
         script(&versions);
         assert_eq!(std::fs::read_to_string(&table).unwrap(), committed, "fio {versions:?}");

@@ -1,17 +1,14 @@
-//! The operations of the journal whose order or content a rule of `docs/ordering.md` governs, and
-//! in which a test can break the rule. Each function keeps one rule, which its comment names.
-//!
-//! The rest of the journal knows no broken rules. Tests replace these functions by those of
-//! `broken.rs`, which break one rule at a time (feature `broken-rules`).
+//! The operations as they are in production. Each function keeps one rule, which its comment
+//! names.
 
 use std::ops::Range;
 
-use super::block_writer::BlockWriter;
-use super::handle::Handle;
-use super::held::Held;
-use super::log::{Log, LogRun};
-use super::ordered::Ordered;
-use super::sequence::Sequence;
+use super::super::block_writer::BlockWriter;
+use super::super::handle::Handle;
+use super::super::held::Held;
+use super::super::log::{Log, LogRun};
+use super::super::ordered::Ordered;
+use super::super::sequence::Sequence;
 use crate::Result;
 use crate::io::{GroupCommit, IoContext};
 use meantime_block::Request;
@@ -42,13 +39,13 @@ pub(crate) fn flush(io: &mut IoContext, _before: Before) -> Result<()> {
 ///
 /// # Errors
 /// Returns the error of the first write that failed.
-pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
+pub(in crate::journal) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
     writer.finish(io)
 }
 
 /// Waits with `finish` for the caller's own data, before a commit that makes them reachable (rule
 /// 2).
-pub(super) fn finish_data(finish: impl FnOnce()) {
+pub(in crate::journal) fn finish_data(finish: impl FnOnce()) {
     finish();
 }
 
@@ -56,17 +53,17 @@ pub(super) fn finish_data(finish: impl FnOnce()) {
 ///
 /// # Errors
 /// Returns the error of the first write that failed.
-pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<()> {
+pub(in crate::journal) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<()> {
     ordered.wait(group)
 }
 
 /// Returns whether all data that a fast commit would make reachable are on the device (rule 2).
-pub(super) fn has_data(ordered: &Ordered) -> bool {
+pub(in crate::journal) fn data_are_written(ordered: &Ordered) -> bool {
     ordered.has_succeeded() == Some(true)
 }
 
 /// Returns the write of a commit block, with FUA if the device has a volatile cache (rule 3).
-pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
+pub(in crate::journal) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
     Request { fua: volatile, ..Request::write(lba, buf) }
 }
 
@@ -74,7 +71,7 @@ pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
 ///
 /// # Errors
 /// Fails if the context may not write, or the request is rejected.
-pub(super) fn send_fast(
+pub(in crate::journal) fn send_fast(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     place: u64,
@@ -85,11 +82,11 @@ pub(super) fn send_fast(
 }
 
 /// Writes `format`, the journal's superblock with a new tail, to block `superblock`, durably,
-/// before the log behind the old tail is overwritten (rule 7).
+/// before the log after the old tail is overwritten (rule 7).
 ///
 /// # Errors
 /// Fails if the device fails.
-pub(super) fn write_tail(
+pub(in crate::journal) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &JournalFormat,
@@ -99,7 +96,7 @@ pub(super) fn write_tail(
 }
 
 /// Makes `to` a block of the log that revokes `blocks` (rule 9).
-pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
+pub(in crate::journal) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
     format.revoke(to, tid, blocks);
 }
 
@@ -109,7 +106,7 @@ pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[
 ///
 /// # Errors
 /// Fails if the device fails. It is unknown then what is durable.
-pub(super) fn supersede(
+pub(in crate::journal) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &mut JournalFormat,
@@ -122,17 +119,17 @@ pub(super) fn supersede(
     writer.write_durably(io, superblock, format.block())
 }
 
-/// Returns the empty log of a journal that lies in `runs`. It is straight if fast commits are
+/// Returns the empty log of a journal that lies in `runs`. It never wraps if fast commits are
 /// enabled (rule 20). This decides the place of a block before it is sent.
-pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
-    Log::new(runs, format.log()).straight(format.fast_commits().is_some())
+pub(in crate::journal) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
+    Log::new(runs, format.log()).never_wraps(format.fast_commits().is_some())
 }
 
 /// Holds `blocks`, which transaction `sequence` freed, until it has committed (rule 8).
 ///
 /// No write of the journal shows whether this rule is kept: a write of data to the reallocated
 /// blocks breaks it. Only this function keeps the allocator from reusing them.
-pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
+pub(in crate::journal) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     held.hold(blocks, sequence);
 }
 

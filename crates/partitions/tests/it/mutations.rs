@@ -3,7 +3,7 @@
 //!
 //! `MEANTIME_DISK_MUTATIONS=1000000` is a long run (default 20,000).
 
-use meantime_disk_format::{Size, TableKind};
+use meantime_partitions::{Size, TableKind};
 use meantime_testkit::disk::{Entry, Seen, check, fix_sums, write_gpt, write_record};
 use meantime_testkit::{Rng, setting};
 

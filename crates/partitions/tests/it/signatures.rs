@@ -1,6 +1,6 @@
 //! Signatures of file systems that their own tools have made, compared with `blkid`.
 
-use meantime_disk_format::Size;
+use meantime_partitions::Size;
 use meantime_testkit::e2fs::{command, has, run_tool};
 
 use crate::image::Image;
@@ -124,7 +124,7 @@ fn each_sign_is_found_in_its_place() {
             data.copy_from_slice(&disk[offset as usize..][..data.len()]);
             Ok(())
         };
-        assert_eq!(meantime_disk_format::signature(&mut read, size), Ok(None));
+        assert_eq!(meantime_partitions::signature(&mut read, size), Ok(None));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tables that are sound.
 
-use meantime_disk_format::{Partition, Selector, Table, TableKind};
+use meantime_partitions::{Partition, Selector, Table, TableKind};
 use meantime_testkit::e2fs::{has, run};
 
 use crate::image::{Image, block_sizes, tools};

@@ -1,6 +1,6 @@
 //! Tables that are damaged, or odd.
 
-use meantime_disk_format::{Selector, Table, TableError, TableKind};
+use meantime_partitions::{Selector, Table, TableError, TableKind};
 use meantime_testkit::disk::{Entry, crc32, fix_sums, write_gpt, write_record};
 use meantime_testkit::e2fs::run;
 

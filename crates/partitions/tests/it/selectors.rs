@@ -1,6 +1,6 @@
 //! How users name partitions.
 
-use meantime_disk_format::{Selector, Size};
+use meantime_partitions::{Selector, Size};
 use meantime_testkit::disk::{Entry, write_gpt};
 
 use crate::image::Image;
@@ -93,6 +93,6 @@ fn a_size_of_zero_blocks_or_bytes_is_no_disk() {
     let mut read = |_: &mut [u8], _: u64| -> Result<(), ()> { panic!("a read") };
     for (block_bytes, blocks) in [(0, 0), (0, 9), (512, 0), (1, u64::MAX)] {
         let size = Size { block_bytes, blocks };
-        assert_eq!(meantime_disk_format::Table::read(&mut read, size), Ok(None));
+        assert_eq!(meantime_partitions::Table::read(&mut read, size), Ok(None));
     }
 }

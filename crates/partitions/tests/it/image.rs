@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use meantime_disk_format::{Partition, Signature, Size, Table, TableError, TableKind, signature};
+use meantime_partitions::{Partition, Signature, Size, Table, TableError, TableKind, signature};
 use meantime_testkit::e2fs::{command, has, run_for};
 use serde_json::Value;
 

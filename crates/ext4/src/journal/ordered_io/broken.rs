@@ -4,12 +4,12 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::block_writer::BlockWriter;
-use super::handle::Handle;
-use super::held::Held;
-use super::log::{Log, LogRun};
-use super::ordered::Ordered;
-use super::sequence::Sequence;
+use super::super::block_writer::BlockWriter;
+use super::super::handle::Handle;
+use super::super::held::Held;
+use super::super::log::{Log, LogRun};
+use super::super::ordered::Ordered;
+use super::super::sequence::Sequence;
 use super::unbroken;
 pub(crate) use super::unbroken::Before;
 use crate::Result;
@@ -33,7 +33,7 @@ pub enum Rule {
     Fua,
     /// Blocks are written in place and flushed before the tail moves past them (6).
     InPlaceBeforeTail,
-    /// A tail is durable before the log behind the old one is overwritten (7).
+    /// A tail is durable before the log after the old one is overwritten (7).
     TailBeforeReuse,
     /// Freed blocks are held until the commit (8).
     Held,
@@ -73,34 +73,34 @@ pub(crate) fn flush(io: &mut IoContext, before: Before) -> Result<()> {
 }
 
 /// Does not wait for the log writes.
-pub(super) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
+pub(in crate::journal) fn finish_log(writer: &mut BlockWriter, io: &mut IoContext) -> Result<()> {
     if is_broken(Rule::LogFirst) { Ok(()) } else { unbroken::finish_log(writer, io) }
 }
 
 /// Does not wait for the caller's data.
-pub(super) fn finish_data(finish: impl FnOnce()) {
+pub(in crate::journal) fn finish_data(finish: impl FnOnce()) {
     if !is_broken(Rule::DataFirst) {
         unbroken::finish_data(finish);
     }
 }
 
 /// Does not wait for the transaction's data.
-pub(super) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<()> {
+pub(in crate::journal) fn wait_for_data(ordered: &Ordered, group: &GroupCommit) -> Result<()> {
     if is_broken(Rule::DataFirst) { Ok(()) } else { unbroken::wait_for_data(ordered, group) }
 }
 
 /// Returns true even if data are in flight.
-pub(super) fn has_data(ordered: &Ordered) -> bool {
-    is_broken(Rule::DataFirst) || unbroken::has_data(ordered)
+pub(in crate::journal) fn data_are_written(ordered: &Ordered) -> bool {
+    is_broken(Rule::DataFirst) || unbroken::data_are_written(ordered)
 }
 
 /// Leaves out FUA.
-pub(super) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
+pub(in crate::journal) fn commit_block(lba: u64, buf: DmaBuf, volatile: bool) -> Request {
     unbroken::commit_block(lba, buf, volatile && !is_broken(Rule::Fua))
 }
 
 /// Leaves out FUA.
-pub(super) fn send_fast(
+pub(in crate::journal) fn send_fast(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     place: u64,
@@ -111,7 +111,7 @@ pub(super) fn send_fast(
 }
 
 /// Writes no tail.
-pub(super) fn write_tail(
+pub(in crate::journal) fn write_tail(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &JournalFormat,
@@ -124,12 +124,12 @@ pub(super) fn write_tail(
 }
 
 /// Writes a block that revokes nothing.
-pub(super) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
+pub(in crate::journal) fn revoke(format: &JournalFormat, to: &mut [u8], tid: u32, blocks: &[u64]) {
     unbroken::revoke(format, to, tid, if is_broken(Rule::Revoke) { &[] } else { blocks });
 }
 
 /// Lets the fast commits continue to count.
-pub(super) fn supersede(
+pub(in crate::journal) fn supersede(
     writer: &mut BlockWriter,
     io: &mut IoContext,
     format: &mut JournalFormat,
@@ -142,13 +142,13 @@ pub(super) fn supersede(
 }
 
 /// Lets the log wrap.
-pub(super) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
+pub(in crate::journal) fn log(format: &JournalFormat, runs: Vec<LogRun>) -> Log {
     let log = unbroken::log(format, runs);
-    if is_broken(Rule::Straight) { log.straight(false) } else { log }
+    if is_broken(Rule::Straight) { log.never_wraps(false) } else { log }
 }
 
 /// Does not hold the blocks.
-pub(super) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
+pub(in crate::journal) fn hold(held: &Held, blocks: Range<u64>, sequence: Sequence) {
     if !is_broken(Rule::Held) {
         unbroken::hold(held, blocks, sequence);
     }
