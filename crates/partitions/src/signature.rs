@@ -50,8 +50,8 @@ const SIGNS: [Sign; 27] = [
     sign(1024, b"\x10\x20\xf5\xf2", "f2fs", "an F2FS file system", f2fs),
     sign(1024 + 56, b"\x53\xef", "ext2", "an ext2, ext3 or ext4 file system", ext),
     sign(1024, b"\xe2\xe1\xf5\xe0", "erofs", "an EROFS file system", erofs),
-    sign(4096, b"\xfc\x4e\x2b\xa9", "RAID", "a part of a RAID", nothing),
-    sign(0, b"\xfc\x4e\x2b\xa9", "RAID", "a part of a RAID", nothing),
+    sign(4096, b"\xfc\x4e\x2b\xa9", "RAID", RAID, nothing),
+    sign(0, b"\xfc\x4e\x2b\xa9", "RAID", RAID, nothing),
     // At the end of the first page, of whichever size.
     sign(4096 - 10, b"SWAPSPACE2", "swap", "a swap area", swap),
     sign(8192 - 10, b"SWAPSPACE2", "swap", "a swap area", swap),
@@ -84,7 +84,12 @@ const fn sign(
 /// Fails if the disk cannot be read.
 pub fn signature<R: ReadAt>(disk: &mut R, size: Size) -> Result<Option<Signature>, R::Error> {
     let len = SEARCHED_BYTES.min(size.bytes());
-    let Some(bytes) = Disk::new(disk, size).read(0, len as usize)? else { return Ok(None) };
+    let mut disk = Disk::new(disk, size);
+    let Some(bytes) = disk.read(0, len as usize)? else { return Ok(None) };
+    // A mirror's parts begin with what the mirror contains.
+    if has_raid_at_end(&mut disk, size)? {
+        return Ok(Some(Signature::of("RAID", RAID)));
+    }
     let bytes = Bytes(&bytes);
     if let Some(sign) = SIGNS.iter().find(|sign| bytes.has(sign.offset, sign.bytes)) {
         let (label, uuid) = (sign.identity)(&bytes);
@@ -93,12 +98,62 @@ pub fn signature<R: ReadAt>(disk: &mut R, size: Size) -> Result<Option<Signature
     }
     let has_partitions = RawRecord::from_bytes(bytes.0)
         .is_some_and(|record| record.is_table(size.blocks) && record.has_partitions());
-    Ok(has_partitions.then_some(Signature {
-        name: "MBR",
-        text: "a partition table",
-        label: None,
-        uuid: None,
-    }))
+    Ok(if has_partitions {
+        Some(Signature::of("MBR", "a partition table"))
+    } else if has_old_raid_at_end(&mut disk, size)? {
+        Some(Signature::of("RAID", RAID))
+    } else if has_zfs(&mut disk)? {
+        Some(Signature::of("ZFS", "a part of a ZFS pool"))
+    } else {
+        None
+    })
+}
+
+const RAID: &str = "a part of a RAID";
+/// `MD_SB_MAGIC` of Linux's `include/uapi/linux/raid/md_p.h`.
+const RAID_MAGIC: u32 = 0xA92B_4EFC;
+
+/// Whether the superblock of Linux's RAID is at the end, with metadata of version 1.0: in a whole
+/// 4 KiB, 8 to 12 KiB before the end. It names its own place, so that of the last partition is not
+/// taken for that of the disk.
+fn has_raid_at_end<R: ReadAt>(disk: &mut Disk<'_, R>, size: Size) -> Result<bool, R::Error> {
+    const SECTOR: u64 = 512;
+    let Some(sector) = (size.bytes() / SECTOR).checked_sub(16).map(|sector| sector & !7) else {
+        return Ok(false);
+    };
+    let Some(bytes) = disk.read(sector * SECTOR, 256)? else { return Ok(false) };
+    let bytes = Bytes(&bytes);
+    let is_there = bytes.u32(0) == RAID_MAGIC && bytes.u32(4) == 1;
+    Ok(is_there && u64::from_le_bytes(bytes.array(144)) == sector)
+}
+
+/// Whether the superblock of Linux's RAID is at the end, with metadata of version 0.90: in whole
+/// 64 KiB, in the byte order of the machine that made it. That of the last partition is in the same
+/// place.
+fn has_old_raid_at_end<R: ReadAt>(disk: &mut Disk<'_, R>, size: Size) -> Result<bool, R::Error> {
+    const RESERVED: u64 = 64 << 10;
+    let whole = size.bytes() / RESERVED * RESERVED;
+    let Some(at) = whole.checked_sub(RESERVED) else { return Ok(false) };
+    let Some(bytes) = disk.read(at, 16)? else { return Ok(false) };
+    let magic = Bytes(&bytes).u32(0);
+    Ok(magic == RAID_MAGIC || magic.swap_bytes() == RAID_MAGIC)
+}
+
+/// Whether there is a label of ZFS with an uberblock (OpenZFS, `vdev_impl.h` and
+/// `uberblock_impl.h`). The second half of the label is an array of them, in the byte order of the
+/// machine that made it, 1 KiB apart or more.
+fn has_zfs<R: ReadAt>(disk: &mut Disk<'_, R>) -> Result<bool, R::Error> {
+    const MAGIC: u64 = 0x00BA_B10C;
+    let Some(bytes) = disk.read(128 << 10, 128 << 10)? else { return Ok(false) };
+    let mut magics = bytes.chunks_exact(1024).map(|chunk| Bytes(chunk).array(0));
+    Ok(magics.any(|magic| u64::from_le_bytes(magic) == MAGIC || u64::from_be_bytes(magic) == MAGIC))
+}
+
+impl Signature {
+    /// Makes one without a label and a UUID.
+    fn of(name: &'static str, text: &'static str) -> Self {
+        Self { name, text, label: None, uuid: None }
+    }
 }
 
 /// The beginning of a disk. What lies beyond its end is zero.

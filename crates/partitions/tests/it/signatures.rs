@@ -133,3 +133,55 @@ fn an_empty_disk_has_no_signature() {
     assert_eq!(Image::of(&vec![0; 1 << 20], 512).signature(), None);
     assert_eq!(Image::of(&[], 512).signature(), None);
 }
+
+/// The superblock of a RAID with metadata 1.0 on a disk of `bytes` bytes, and its place (Linux's
+/// `include/uapi/linux/raid/md_p.h`, `struct mdp_superblock_1`).
+fn raid_1_0(bytes: usize) -> (usize, [u8; 256]) {
+    let sector = (bytes / 512 - 16) & !7;
+    let mut superblock = [0; 256];
+    superblock[..4].copy_from_slice(&0xA92B_4EFC_u32.to_le_bytes());
+    superblock[4] = 1;
+    superblock[144..152].copy_from_slice(&(sector as u64).to_le_bytes());
+    (sector * 512, superblock)
+}
+
+/// A part of a mirror begins with the file system that is mirrored, and has the superblock at its
+/// end.
+#[test]
+fn a_raid_is_found_by_its_end() {
+    const RAID: &str = "a part of a RAID";
+    for bytes in [1 << 20, (1 << 20) + 512, (1 << 20) + 60 * 1024] {
+        let mut disk = vec![0; bytes];
+        disk[..4].copy_from_slice(b"XFSB");
+        let (at, superblock) = raid_1_0(bytes);
+        disk[at..at + 256].copy_from_slice(&superblock);
+        let found = Image::of(&disk, 512).signature().unwrap();
+        assert_eq!((found.name, found.text), ("RAID", RAID), "{bytes}");
+        // In a partition at the end it is that partition's, which names another place.
+        disk.splice(..0, [0; 4096]);
+        assert_eq!(Image::of(&disk, 512).signature(), None, "{bytes}");
+
+        for magic in [0xA92B_4EFC_u32.to_le_bytes(), 0xA92B_4EFC_u32.to_be_bytes()] {
+            let mut disk = vec![0; bytes];
+            let at = (bytes & !0xFFFF) - 0x10000;
+            disk[at..at + 4].copy_from_slice(&magic);
+            let found = Image::of(&disk, 512).signature().unwrap();
+            assert_eq!((found.name, found.text), ("RAID", RAID), "{bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_zfs_pool_is_found_by_any_uberblock() {
+    for (slot, magic) in [(0, 0x00BA_B10C_u64.to_le_bytes()), (127, 0x00BA_B10C_u64.to_be_bytes())]
+    {
+        let mut disk = vec![0; 1 << 20];
+        let at = (128 + slot) << 10;
+        disk[at..at + 8].copy_from_slice(&magic);
+        let found = Image::of(&disk, 512).signature().unwrap();
+        assert_eq!((found.name, found.text), ("ZFS", "a part of a ZFS pool"));
+        disk[at] ^= 1;
+        disk[at + 7] ^= 1;
+        assert_eq!(Image::of(&disk, 512).signature(), None);
+    }
+}
