@@ -1,12 +1,13 @@
 //! `meantime fs mkfs`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use meantime_block::Access;
+use meantime_block::{Access, Uri};
 use meantime_ext4::Timestamp;
 use meantime_ext4::format::mkfs::MakeOptions;
-use meantime_ext4::mkfs::{found_on, make};
+use meantime_ext4::mkfs::{MakeError, found_on, make};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::mounted::open;
@@ -20,6 +21,7 @@ use crate::output;
 /// Runs the command.
 pub(super) fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     let options = options(args)?;
+    let new_file = new_file(&args.device);
     let device = open(&args.device, Access::ReadWrite)?;
     if !args.force
         && let Some(what) = found_on(&device).map_err(Failure::new)?
@@ -29,7 +31,15 @@ pub(super) fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
             args.device
         )));
     }
-    let made = make(&device, &options).map_err(Failure::new)?;
+    let made = make(&device, &options).map_err(|error| {
+        if matches!(error, MakeError::Refused { .. })
+            && let Some(path) = &new_file
+        {
+            // Nothing was written to it.
+            let _ = std::fs::remove_file(path);
+        }
+        Failure::new(error)
+    })?;
     let bytes = made.blocks * u64::from(made.block_bytes);
     let facts = facts! {
         "Device", "device": args.device;
@@ -42,6 +52,14 @@ pub(super) fn run(args: &MkfsArgs) -> Result<ExitCode, Failure> {
     };
     output::print(&text(&facts, args.json))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the file that opening `uri` will create.
+fn new_file(uri: &str) -> Option<PathBuf> {
+    match uri.parse() {
+        Ok(Uri::File { path, .. }) => Some(path).filter(|path| !path.exists()),
+        _ => None,
+    }
 }
 
 fn options(args: &MkfsArgs) -> Result<MakeOptions, Failure> {

@@ -361,3 +361,61 @@ fn put_names_the_side_that_the_trouble_is_with() {
         assert!(said.contains(named) && said.contains(advice), "{args:?}: {}", ran.stderr);
     }
 }
+
+/// Other programs keep 32 bits of a time, 16 of an owner, 8 of a device, or take 1970 for no time.
+#[test]
+fn rare_times_modes_and_devices_are_kept_both_ways() {
+    let dir = garbage(64 << 20);
+    let (at, tree) = (dir.path(), dir.path().join("tree"));
+    std::fs::create_dir(&tree).unwrap();
+    let seconds = [0, -1, -315_619_200, 4_102_444_800, 7_258_118_400];
+    for (number, seconds) in seconds.into_iter().enumerate() {
+        let path = tree.join(format!("time{number}"));
+        std::fs::write(&path, "x").unwrap();
+        let time = rustix::fs::Timespec { tv_sec: seconds, tv_nsec: 500_000_000 };
+        let times = rustix::fs::Timestamps { last_access: time, last_modification: time };
+        let flags = rustix::fs::AtFlags::empty();
+        rustix::fs::utimensat(rustix::fs::CWD, &path, &times, flags).unwrap();
+    }
+    std::fs::write(tree.join("program"), "x").unwrap();
+    let mode = std::fs::Permissions::from_mode(0o6751);
+    std::fs::set_permissions(tree.join("program"), mode).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(tree.join("time0"), Some(100_000), Some(70_000)).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            tree.join("device"),
+            rustix::fs::FileType::CharacterDevice,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            rustix::fs::makedev(300, 70_000),
+        )
+        .unwrap();
+    }
+    succeed(at, &["fs", "mkfs", "file:disk.img"]);
+    succeed(at, &["fs", "put", "-r", "tree", "file:disk.img:/"]);
+    fsck(&at.join("disk.img"));
+    let listed = succeed(at, &["fs", "ls", "-l", "file:disk.img:/tree"]).stdout;
+    assert!(listed.lines().any(|line| line.starts_with("-rwsr-s--x")), "{listed}");
+    succeed(at, &["fs", "get", "-r", "file:disk.img:/tree", "back"]);
+    for name in std::fs::read_dir(&tree).unwrap().map(|entry| entry.unwrap().file_name()) {
+        let [before, after] = [tree.join(&name), at.join("back/tree").join(&name)]
+            .map(|path| std::fs::symlink_metadata(&path).unwrap_or_else(|_| panic!("{path:?}")));
+        let of = |it: &std::fs::Metadata| (it.mtime(), it.mtime_nsec(), it.mode(), it.rdev());
+        assert_eq!(of(&before), of(&after), "{name:?}");
+        let owners = |it: &std::fs::Metadata| (it.uid(), it.gid());
+        assert!(!is_root || owners(&before) == owners(&after), "{name:?}");
+    }
+}
+
+#[test]
+fn a_file_system_that_is_refused_leaves_no_file() {
+    let dir = meantime_testkit::image::scratch();
+    let too_long = "12345678901234567";
+    for option in [["-L", too_long], ["-b", "3K"]] {
+        let args = [&["fs", "mkfs"], &option[..], &["file:new.img?create=32M"]].concat();
+        let why = refused(dir.path(), &args);
+        assert!(why.contains("file:new.img"), "{why}");
+        assert!(!dir.path().join("new.img").exists(), "{option:?}");
+    }
+}

@@ -26,6 +26,7 @@ mod metrics;
 mod mount;
 mod partitions;
 mod qualify;
+mod rare_jobs;
 mod report;
 mod run;
 mod run_mounted;

@@ -82,7 +82,7 @@ impl<S: Source> Checker<'_, S> {
             self.own.insert_run(first, count);
         }
         let (new, old) = self.used.insert_run(first, count);
-        self.summary.blocks += new;
+        self.summary.blocks += new * u64::from(superblock.cluster_blocks());
         // The defect is reported once per run, because the following blocks will be shared as well.
         if let Some(old) = old.filter(|_| !may_share) {
             let mut shared =

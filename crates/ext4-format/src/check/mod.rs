@@ -69,7 +69,7 @@ pub struct Summary {
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub others: u64,
-    /// Blocks in use, in the units of the bitmaps: blocks, or with `bigalloc` clusters.
+    /// Blocks in use. With `bigalloc`, all blocks of a cluster are in use together.
     pub blocks: u64,
     /// Inodes that could only be checked in part, since they use an unsupported feature.
     pub unsupported: u64,

@@ -21,6 +21,7 @@ mod mmp;
 mod names;
 mod odd_sizes;
 mod ranges;
+mod rare;
 mod read;
 mod refused;
 mod setattr;

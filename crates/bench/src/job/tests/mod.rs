@@ -167,6 +167,8 @@ fn block_sizes() {
     assert_eq!(error("bs=0"), "t.fio:2: bs=0: a block must not be empty");
     assert_eq!(error("bs=1000"), "t.fio:2: bs=1000: 1000 bytes is not a multiple of 512");
     assert!(error("bs=4kib").contains("write k for 1024"));
+    assert!(error("bs=1.5k").contains("not a whole number"));
+    assert!(error("rate_iops=1.5k").contains("not a whole number"));
     assert!(error("bs=99999999999999g").contains("too large for 64 bits"));
     assert!(error("bs=2g").contains("more than"));
     assert!(error("bs=,").contains("expected read"));
@@ -272,6 +274,11 @@ fn sections() {
         .map(|(k, v)| (k.to_owned(), v.to_owned()));
     assert_eq!(options, want);
     assert!(file.warnings.is_empty());
+
+    // A blank after the sign is no part of the value.
+    let spaced = parse("[a]\nbs = 8k\nsize = 64k\nruntime = 500ms\n", "t.fio").unwrap();
+    assert_eq!(spaced.jobs[0].bs_read_bytes, 8192);
+    assert_eq!(spaced.jobs[0].runtime, Some(Duration::from_millis(500)));
 
     let twice = parse("[a]\nbs=4k\nbs=8k\n", "t.fio").unwrap();
     assert_eq!(twice.jobs[0].bs_read_bytes, 8192);

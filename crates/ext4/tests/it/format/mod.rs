@@ -16,7 +16,7 @@ fn debugfs(image: &Path, request: &str) -> String {
 }
 
 /// Bytes without repetition.
-fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
         state ^= state << 13;
