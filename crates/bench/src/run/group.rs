@@ -334,7 +334,14 @@ mod tests {
             let plan = plan(keys);
             assert_eq!((plan.runtime, plan.endless), (runtime, endless), "{keys}");
         }
+    }
+
+    #[test]
+    fn a_seed_decides_the_places() {
+        let plan =
+            |keys: &str| grouped(&format!("[a]\n{keys}\n")).unwrap().remove(0).plans.remove(0);
         assert_ne!(plan("randrepeat=0").seed, plan("").seed);
         assert_eq!(plan("randseed=7\nrandrepeat=0").seed, 7);
+        assert_eq!(plan("randseed=7").seed, 7);
     }
 }

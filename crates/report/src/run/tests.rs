@@ -81,6 +81,23 @@ fn extremes_are_recorded_without_error() {
 }
 
 /// Compares percentiles with the sorted list, within the histogram's three digits.
+/// A percentile is one of what was recorded: the least that so many did not exceed.
+#[test]
+fn percentiles_of_few_are_among_them() {
+    let of = |all: &[u64], at: f64| {
+        let mut stats = LatencyStats::default();
+        all.iter().for_each(|ns| stats.record(*ns));
+        stats.percentile_ns(at)
+    };
+    let twelve: Vec<u64> = (1..=12).collect();
+    assert_eq!((of(&twelve, 95.0), of(&twelve, 50.0), of(&twelve, 99.0)), (12, 6, 12));
+    assert_eq!((of(&twelve[..10], 90.0), of(&twelve[..10], 99.0)), (9, 10));
+    for at in [1.0, 50.0, 95.0, 99.99] {
+        assert_eq!(of(&[11_292], at), 11_292, "the step of a histogram is no latency");
+        assert_eq!(of(&[100; 70_000], at), 100);
+    }
+}
+
 #[test]
 fn percentiles_agree_with_sorting() {
     let mut stats = LatencyStats::default();

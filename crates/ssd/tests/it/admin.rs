@@ -366,6 +366,8 @@ fn log_pages() {
         Sqe::get_log_page(0, NSID_BROADCAST, lid, 0, false, dwords, offset, page, 0)
     };
 
+    // The controller's, by either number (1.4 §5.14.1.2).
+    ok(host.admin(Sqe::get_log_page(0, 0, lid::SMART, 0, false, 128, 0, page, 0)));
     ok(host.admin(log(lid::SMART, 128, 0)));
     let smart = SmartLog::read_from_bytes(&host.read(page, 512)).unwrap();
     assert_eq!((smart.critical_warning, smart.composite_temperature.get()), (0, 310));
