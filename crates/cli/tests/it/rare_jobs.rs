@@ -86,7 +86,10 @@ fn what_was_written_is_checked_whatever_ended_the_job() {
     let verified = |options: &[&str]| {
         let verify = ["--rw", "randwrite", "--verify", "crc32c", "--size", "1m"];
         let done = job(dir.path(), "mem:16M?inline=1", &[&verify[..], options].concat());
-        (count(&done["write"]["total_ios"]), done["extra"]["verified_blocks"].as_f64().unwrap() as u64)
+        (
+            count(&done["write"]["total_ios"]),
+            done["extra"]["verified_blocks"].as_f64().unwrap() as u64,
+        )
     };
     for time_based in ["0", "1"] {
         let limit = ["--runtime", "300ms", "--rate-iops", "200"];
