@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=${1:-15}
-all=(ssd driver host job uri served user tcp ext4 line meeting disk)
+all=(ssd driver host job uri served user tcp ext4 line meeting disk auth)
 targets=("${@:2:1}")
 [ ${#targets[@]} -gt 0 ] || targets=("${all[@]}")
 for target in "${targets[@]}"; do

@@ -19,6 +19,9 @@ want cc gcc
 want c++ g++
 want git git
 [ -e /usr/include/stdlib.h ] || packages+=(libc6-dev)
+# OpenSSL: hosts and targets authenticate each other by it.
+[ -e /usr/include/openssl/ssl.h ] || packages+=(libssl-dev)
+want pkg-config pkg-config
 # e2fsprogs is in nobody's PATH who is not root.
 want_ext4() { PATH=$PATH:/usr/sbin:/sbin want mkfs.ext4 e2fsprogs; }
 if [ "${1:-build}" = fs ]; then

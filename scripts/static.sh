@@ -13,7 +13,7 @@ musl=x86_64-unknown-linux-musl
     rustup --quiet target add "$musl"
 }
 # shellcheck disable=SC2086
-${CARGO:-cargo} build --release --locked --bin meantime --target "$musl"
+${CARGO:-cargo} build --release --locked --bin meantime --features vendored --target "$musl"
 built=${CARGO_TARGET_DIR:-target}/$musl/release/meantime
 scripts/split-debug.sh "$built"
 

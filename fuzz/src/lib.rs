@@ -2,6 +2,7 @@
 //! the inputs of `corpus-seed` and generated ones; the programs in `targets` have libFuzzer look for
 //! others (scripts/fuzz.sh).
 
+pub mod auth;
 pub mod disk;
 pub mod driver;
 pub mod ext4;

@@ -113,6 +113,7 @@ macro_rules! targets {
 }
 
 targets! {
+    auth: 5_000,
     disk: 20_000,
     driver: 2_000,
     ext4: 500,

@@ -1,5 +1,6 @@
 //! Opening a device by its URI.
 
+mod keys;
 mod partition;
 mod shared;
 #[cfg(feature = "ssd")]

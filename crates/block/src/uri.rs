@@ -154,11 +154,21 @@ pub struct TcpUri {
     /// How long to try to connect again after the connection was lost, in ms. `None` selects a
     /// minute, or longer if the target's Keep Alive Timeout is longer.
     pub loss_ms: Option<u32>,
+    /// A file with the host's key (DH-HMAC-CHAP), and perhaps the controllers'.
+    pub dhchap_keys: Option<PathBuf>,
 }
 
 impl Default for TcpUri {
     fn default() -> Self {
-        Self { nsid: 1, hostnqn: None, hostid: None, digests: 0, kato_ms: 5_000, loss_ms: None }
+        Self {
+            nsid: 1,
+            hostnqn: None,
+            hostid: None,
+            digests: 0,
+            kato_ms: 5_000,
+            loss_ms: None,
+            dhchap_keys: None,
+        }
     }
 }
 
@@ -518,6 +528,9 @@ fn parse_tcp(query: Option<&str>) -> Result<TcpUri, String> {
             }
             "kato_ms" => tcp.kato_ms = parameter.number(KATO_MIN_MS.into(), 55_000)?,
             "loss_ms" => tcp.loss_ms = Some(parameter.number(0, 127_000)?),
+            "dhchap_keys" => {
+                tcp.dhchap_keys = Some(parameter.text("a file of keys")?.into());
+            }
             _ => return Err(parameter.unknown("nvme+tcp")),
         }
     }

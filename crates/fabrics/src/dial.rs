@@ -20,6 +20,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::address::{Host, TcpAddress};
 use crate::connection::{Agreed, Connection};
+use crate::credentials::Credentials;
 use crate::error::{FabricsError, Result};
 use crate::identified::Identified;
 use crate::memory::Memory;
@@ -29,7 +30,7 @@ pub(crate) const ADMIN_ENTRIES: u16 = 32;
 
 /// The time limit of something that has begun.
 #[derive(Debug, Clone, Copy)]
-struct Until {
+pub(crate) struct Until {
     begun: Instant,
     at: Instant,
 }
@@ -67,6 +68,8 @@ pub(crate) struct Dialer {
     /// The addresses of its name when an admin queue was last connected.
     pub(crate) resolved: Mutex<Vec<SocketAddr>>,
     pub(crate) host: Host,
+    /// What the host proves, and the target has to.
+    pub(crate) credentials: Option<Credentials>,
     /// Keep Alive Timeout, in ms; 0 disables it.
     pub(crate) kato_ms: u32,
     /// Digests to ask for.
@@ -209,14 +212,9 @@ impl Dialer {
         set_zero_ended(&mut data.hostnqn, &self.host.nqn);
         let (cqe, _) =
             self.execute_until(until, &mut connection, memory, sqe, data.as_bytes(), 0, "Connect")?;
-        // ATR and ASCR of AUTHREQ, in dword 0.
-        if qid == 0 && cqe.dw0.get() >> 17 & 3 != 0 {
-            return Err(FabricsError::Unsupported {
-                address: self.name(),
-                what: "it asks for authentication (DH-HMAC-CHAP), which is not here yet".into(),
-            });
-        }
-        Ok((connection, cqe.dw0.get() as u16))
+        let dw0 = cqe.dw0.get();
+        self.authenticate(&mut connection, memory, qid, dw0, until)?;
+        Ok((connection, dw0 as u16))
     }
 
     /// Sends a command of the connection's own that reads `bytes`, and waits for its end, for at
@@ -235,7 +233,7 @@ impl Dialer {
     }
 
     #[expect(clippy::too_many_arguments, reason = "a command, its data, where and until when")]
-    fn execute_until(
+    pub(crate) fn execute_until(
         &self,
         until: Until,
         connection: &mut Connection,

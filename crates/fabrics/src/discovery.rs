@@ -54,6 +54,7 @@ pub fn discover(address: &TcpAddress, options: &TcpOptions) -> Result<Vec<Subsys
         address,
         resolved: Mutex::default(),
         host: options.host.clone(),
+        credentials: options.credentials.clone(),
         kato_ms: 0,
         dgst: options.digests & 3,
         timeout: Duration::from_nanos(options.timeout_ns),

@@ -52,6 +52,24 @@ pub enum FabricsError {
         /// The NQN of this host.
         host: String,
     },
+    /// There is no key for authentication, or it cannot be used.
+    #[error("dhchap_keys: {why}")]
+    Keys {
+        /// Why.
+        why: String,
+    },
+    /// The host and the target do not agree that each knows its key.
+    #[error(
+        "{address}: authentication as {host}: {why}: compare the keys on both sides (dhchap_keys=)"
+    )]
+    Authentication {
+        /// The address.
+        address: String,
+        /// The NQN of this host.
+        host: String,
+        /// Why.
+        why: String,
+    },
     /// The connection ended.
     #[error("the connection to {address} ended: {why}")]
     Ended {
@@ -108,7 +126,7 @@ fn refusal(status: Status, host: &str) -> String {
         }
         FabricsStatus::ConnectControllerBusy => ": it has no controller left; try later",
         FabricsStatus::AuthenticationRequired => {
-            ": it asks for DH-HMAC-CHAP, which is not here yet"
+            ": it asks for DH-HMAC-CHAP: give dhchap_keys=FILE"
         }
         _ => "",
     };

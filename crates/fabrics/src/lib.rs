@@ -31,6 +31,7 @@
 //!   output, input            bytes to be sent; bytes to be parsed
 //!   connection    one queue: capsules out, data and completions in
 //!   guess         receiving the data of reads without copying it twice
+//!   credentials   keys, and how a queue is authenticated by them
 //!   dial          from an address to a connected queue
 //!   queue         a queue pair and its connection
 //!   registers     properties, controller reset, loss
@@ -38,14 +39,14 @@
 //!   discovery     the discovery service
 //! ```
 //!
-//! The traffic is in the clear: TLS and DH-HMAC-CHAP are not here yet, nor are several paths to one
-//! namespace.
+//! The traffic is in the clear: TLS is not here yet, nor are several paths to one namespace.
 
 #![deny(unsafe_code)]
 
 mod address;
 mod command;
 mod connection;
+mod credentials;
 mod dial;
 mod discovery;
 mod error;
@@ -62,6 +63,7 @@ mod registers;
 mod transport;
 
 pub use address::{Host, TcpAddress, parse_uuid};
+pub use credentials::Credentials;
 pub use discovery::{Subsystem, discover};
 pub use error::{FabricsError, Result};
 pub use transport::{KATO_MIN_MS, TcpOptions, TcpTransport};

@@ -28,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, epoll, poll};
 
 use crate::address::{Host, TcpAddress};
 use crate::connection::{Connection, Rings};
+use crate::credentials::Credentials;
 use crate::dial::{Dialer, timespec};
 use crate::error::{FabricsError, Result};
 use crate::identified::Identified;
@@ -39,6 +40,8 @@ use crate::registers::{Parts, Phase, Queues, Registers};
 pub struct TcpOptions {
     /// The host's names.
     pub host: Host,
+    /// The keys of the host and of the target's controllers, if the target may ask for them.
+    pub credentials: Option<Credentials>,
     /// Keep Alive Timeout, in ms; at least 100. After a loss, no association is made before this
     /// time is over.
     pub kato_ms: u32,
@@ -101,6 +104,7 @@ impl TcpTransport {
             address,
             resolved: Mutex::default(),
             host: options.host.clone(),
+            credentials: options.credentials.clone(),
             kato_ms: options.kato_ms.max(KATO_MIN_MS),
             dgst: options.digests & 3,
             timeout: Duration::from_nanos(options.timeout_ns),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A crate, and the crates of this repository that its library or command may use.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("nvme-auth", &[]),
     ("nvme-spec", &[]),
     ("process", &[]),
     ("shm-rpc", &[]),
@@ -16,19 +17,29 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Experiments: for programs and tests, never used by the library.
     ("baselines", &["completion", "hw", "process", "random"]),
     ("nvme", &["hw", "nvme-spec", "process"]),
-    ("fabrics", &["hw", "nvme-spec", "process"]),
+    ("fabrics", &["hw", "nvme-auth", "nvme-spec", "process"]),
     ("partitions", &[]),
     // The software SSD, for URIs that name one.
     (
         "block",
-        &["completion", "fabrics", "hw", "nvme", "nvme-spec", "partitions", "process", "ssd"],
+        &[
+            "completion",
+            "fabrics",
+            "hw",
+            "nvme",
+            "nvme-auth",
+            "nvme-spec",
+            "partitions",
+            "process",
+            "ssd",
+        ],
     ),
     ("ext4-format", &[]),
     ("ext4", &["block", "completion", "ext4-format", "hw", "nvme", "partitions", "process"]),
     ("mount", &["completion", "ext4", "process", "shm-rpc"]),
     ("meantime", &["block", "completion", "ext4", "hw", "nvme"]),
     // It shares with the driver only the specification, and crates that know neither.
-    ("ssd", &["nvme-spec", "process", "random"]),
+    ("ssd", &["nvme-auth", "nvme-spec", "process", "random"]),
     ("capi", &["baselines", "block", "completion", "hw", "nvme"]),
     ("fio-engine", &["baselines", "block", "completion", "hw", "nvme"]),
     ("python", &["block", "completion", "ext4", "hw", "process"]),

@@ -222,7 +222,52 @@ impl Sqe {
     }
 }
 
+/// The protocol of Authentication Send and Receive: SECP of NVMe, with SPSP0 and SPSP1 (Base 2.0
+/// §8.13.5).
+const AUTHENTICATION_PROTOCOL: u32 = 0xE9 << 24 | 1 << 16 | 1 << 8;
+
+/// AUTHREQ of Connect's completion, in dword 0 (Base 2.0 §6.3).
+pub mod authreq {
+    /// ATR: the host has to authenticate itself on this queue.
+    pub const TRANSACTION: u32 = 1 << 17;
+    /// ASCR: and a secure channel has to follow.
+    pub const SECURE_CHANNEL: u32 = 1 << 18;
+}
+
+impl Sqe {
+    /// Authentication Send (Base 2.0 §6.2) of `bytes`, in the capsule.
+    #[must_use]
+    pub fn authentication_send(cid: u16, bytes: u32) -> Self {
+        let sgl = SglDescriptor::in_capsule(bytes);
+        Self::authentication(FabricsType::AuthenticationSend, cid, bytes).with_sgl(sgl)
+    }
+
+    /// Authentication Receive (Base 2.0 §6.1) of up to `bytes`.
+    #[must_use]
+    pub fn authentication_receive(cid: u16, bytes: u32) -> Self {
+        let sgl = SglDescriptor::transport(bytes);
+        Self::authentication(FabricsType::AuthenticationReceive, cid, bytes).with_sgl(sgl)
+    }
+
+    fn authentication(kind: FabricsType, cid: u16, bytes: u32) -> Self {
+        let mut sqe = Self::fabrics(kind, cid);
+        sqe.cdw10.set(AUTHENTICATION_PROTOCOL);
+        sqe.cdw11.set(bytes);
+        sqe
+    }
+
+    /// Returns whether the command is of the protocol that [`authentication_send`] names.
+    ///
+    /// [`authentication_send`]: Self::authentication_send
+    #[must_use]
+    pub fn is_nvme_authentication(&self) -> bool {
+        self.cdw10.get() == AUTHENTICATION_PROTOCOL
+    }
+}
+
 command_fields! {
+    /// TL of Authentication Send, and AL of Authentication Receive.
+    cdw11 [31:0] authentication_bytes: u32,
     /// RECFMT of Connect.
     cdw10 [15:0] recfmt: u16,
     /// QID of Connect.

@@ -6,15 +6,17 @@ use super::super::error::OpenError;
 use super::super::nvme_device::NvmeDevice;
 use super::super::options::OpenOptions;
 use super::super::uri::{TcpUri, UriError};
-use super::shared;
+use super::{keys, shared};
 use meantime_fabrics::{FabricsError, Host, Subsystem, TcpAddress, TcpOptions, TcpTransport};
 use meantime_nvme::Controller;
 use meantime_nvme_spec::fabrics::DISCOVERY_NQN;
 
 /// The settings of a connection, from the URI and the driver's options.
 fn settings(tcp: &TcpUri, options: &OpenOptions) -> Result<TcpOptions, FabricsError> {
+    let host = Host::find(tcp.hostnqn.as_deref(), tcp.hostid)?;
     Ok(TcpOptions {
-        host: Host::find(tcp.hostnqn.as_deref(), tcp.hostid)?,
+        credentials: keys::credentials(tcp.dhchap_keys.as_deref(), &host.nqn)?,
+        host,
         kato_ms: tcp.kato_ms,
         digests: tcp.digests,
         loss_ms: tcp.loss_ms,

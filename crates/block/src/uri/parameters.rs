@@ -64,6 +64,7 @@ impl UriParameter {
         row("digest", "CRC32C of each PDU", &["header", "data", "header+data"], TCP),
         row("kato_ms", "Keep Alive Timeout, in ms", &[], TCP),
         row("loss_ms", "how long a lost connection is tried again, in ms", &[], TCP),
+        row("dhchap_keys", "a file of keys, to authenticate host and target", &[], TCP),
         row("hostnqn", "the NQN of this host, if not the machine's", &[], TCP),
         row("hostid", "the UUID of this host, if not the machine's", &[], TCP),
         row("no-iommu", "1: also without an IOMMU, where I/O is refused", FLAG, &["vfio"]),

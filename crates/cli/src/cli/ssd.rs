@@ -32,9 +32,14 @@ pub(crate) struct SsdArgs {
     /// With --tcp: only hosts with this NQN may connect; may be repeated
     #[arg(long, value_name = "NQN", requires = "tcp")]
     pub host: Vec<String>,
-    /// With --tcp: serve at an address that others than this machine can reach
-    #[arg(long, requires = "tcp")]
-    pub allow: bool,
+    /// With --tcp: only hosts with a line in this file may connect, and have to prove that they
+    /// know their key (DH-HMAC-CHAP)
+    #[arg(long, value_name = "FILE", requires = "tcp", long_help = help!("ssd", "--dhchap-keys"))]
+    pub dhchap_keys: Option<PathBuf>,
+    /// With --tcp: serve hosts that prove nothing at an address that others than this machine can
+    /// reach
+    #[arg(long, alias = "allow", requires = "tcp")]
+    pub allow_insecure: bool,
     /// With --tcp: faults of the network to inject, e.g. delay=2ms,drop=1/1000
     #[arg(long, value_name = "PLAN", requires = "tcp", long_help = help!("ssd", "--net-faults"))]
     pub net_faults: Option<String>,

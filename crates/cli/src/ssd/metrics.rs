@@ -24,13 +24,14 @@ const COUNTERS: [(&str, &str, &str); 15] = [
     ("naps", "thread_naps", "Times that the SSD's thread napped"),
 ];
 
-const TCP_COUNTERS: [(&str, &str); 12] = [
+const TCP_COUNTERS: [(&str, &str); 13] = [
     ("connections", "Connections accepted"),
     ("too_many", "Connections closed at once, because there were too many"),
     ("ended", "Connections that have ended, for any reason"),
     ("associations", "Hosts that have connected"),
     ("associations_ended", "Hosts that have gone"),
     ("connects_refused", "Connects refused"),
+    ("authentications_failed", "Hosts that could not authenticate themselves"),
     ("fatal_errors", "PDUs after which the connection had to end"),
     ("terminated_by_hosts", "Connections that hosts ended because of an error"),
     ("data_digest_errors", "Wrong data digests received"),

@@ -1,6 +1,7 @@
 //! `meantime ssd --tcp`: the software SSD over NVMe/TCP.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,11 +26,16 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     let access = check(uri)?;
     let mut options = TargetOptions::default();
     options.addr = address(addr).map_err(Failure::usage)?;
-    if !options.addr.ip().is_loopback() && !args.allow {
+    let is_open = !options.addr.ip().is_loopback() && args.dhchap_keys.is_none();
+    if is_open && !args.allow_insecure {
         return Err(Failure::usage(format_args!(
             "{addr}: whoever reaches this address could read and write everything, without a \
-             password and in the clear; add --allow if that is meant, or use 127.0.0.1"
+             password and in the clear; give --dhchap-keys, add --allow-insecure if that is \
+             meant, or use 127.0.0.1"
         )));
+    }
+    if let Some(file) = &args.dhchap_keys {
+        demand_keys(file, &mut options)?;
     }
     if let Some(nqn) = &args.nqn {
         options.nqn.clone_from(nqn);
@@ -59,8 +65,10 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     });
     say(args, &ready, &format!("{uri} is served at {addr} as {nqn} (process {pid})"))?;
     let mut log = Log::new(args.log == SsdLog::Refused);
-    if args.allow && !addr.ip().is_loopback() {
+    if is_open {
         log.line("the traffic is in the clear, and hosts prove nothing: for trusted networks only");
+    } else if !addr.ip().is_loopback() {
+        log.line("the traffic is in the clear: for networks on which nobody listens");
     }
     let (mut before, mut refused) = (TcpCounters::default(), Refused::default());
     while !signal::stopped() {
@@ -85,6 +93,25 @@ pub(super) fn serve(args: &SsdArgs, uri: &str, addr: &str) -> Result<ExitCode, F
     );
     say(args, &json!({ "tcp_counters": object(tcp.iter()) }), &words)?;
     written(uri, flushed)
+}
+
+/// Has hosts authenticate themselves by the keys in `file`.
+#[cfg(feature = "auth")]
+fn demand_keys(file: &Path, options: &mut TargetOptions) -> Result<(), Failure> {
+    options.keys = meantime_ssd::tcp::Keys::read(file).map_err(Failure::new)?;
+    match options.keys.is_empty() {
+        true => Err(Failure::new(format_args!(
+            "{}: there is no line NQN KEY, so no host could connect",
+            file.display()
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// The same without the feature `auth`.
+#[cfg(not(feature = "auth"))]
+fn demand_keys(_: &Path, _: &mut TargetOptions) -> Result<(), Failure> {
+    Err(Failure::usage("--dhchap-keys: this build leaves out authentication (cargo feature auth)"))
 }
 
 /// The address that `text` names.

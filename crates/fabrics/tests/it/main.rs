@@ -1,5 +1,7 @@
 //! The host against a target that is right, one that is wrong in every way, and our own.
 
+#[cfg(feature = "auth")]
+mod auth;
 mod cut;
 mod ours;
 mod target;

@@ -13,6 +13,7 @@ use meantime_nvme_spec::tcp::{CommonHeader, FatalError, PduType, R2t};
 use zerocopy::IntoBytes as _;
 
 use super::association::is_own_feature;
+use super::authentication;
 use super::backend::State;
 use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::discovery;
@@ -72,6 +73,7 @@ impl Engine {
             let status = dnr(StatusCode::CommandIdConflict);
             return self.answer(id, Response::Conflict(Cqe::new(0, 0, 0, cid, status, false)));
         }
+        let needs_authentication = conn.authentication.is_needed();
         if let Some(association) = &mut self.associations[queue.association] {
             association.alive_ns = self.now_ns;
         }
@@ -81,8 +83,9 @@ impl Engine {
         } else if sqe.fuse() != fuse::NONE || sqe.psdt() != psdt::SGL {
             Some(dnr(StatusCode::InvalidFieldInCommand))
         } else if sqe.opcode() == admin::FABRICS {
-            self.drop_data(data);
-            return self.fabrics(index, queue, &sqe);
+            return self.fabrics(index, queue, &sqe, data);
+        } else if needs_authentication {
+            Some(authentication::required())
         } else if !self.associations[queue.association].as_ref().is_some_and(|a| a.takes_commands())
         {
             Some(dnr(StatusCode::CommandSequenceError))
@@ -411,9 +414,19 @@ impl Engine {
     }
 
     /// Executes Fabrics commands on a connected queue.
-    fn fabrics(&mut self, index: usize, queue: Queue, sqe: &Sqe) {
-        let cid = sqe.cid();
-        let (status, dws) = match FabricsType::try_from(sqe.fctype()) {
+    fn fabrics(&mut self, index: usize, queue: Queue, sqe: &Sqe, data: Option<InCapsule>) {
+        let (cid, kind) = (sqe.cid(), FabricsType::try_from(sqe.fctype()));
+        if kind == Ok(FabricsType::AuthenticationSend) {
+            return self.authentication_send(index, queue, sqe, data);
+        }
+        self.drop_data(data);
+        let conn = self.conns[index].as_ref();
+        let needs_authentication = conn.is_some_and(|conn| conn.authentication.is_needed());
+        let (status, dws) = match kind {
+            Ok(FabricsType::AuthenticationReceive) => {
+                return self.authentication_receive(index, sqe);
+            }
+            _ if needs_authentication => (authentication::required(), 0),
             Ok(FabricsType::PropertyGet) if queue.qid == 0 => {
                 match self.property(queue.association, sqe) {
                     Some(value) => (Status::SUCCESS, value),
@@ -475,11 +488,20 @@ impl Engine {
     }
 
     /// Answers with `len` bytes of a page from `offset` on, and zeroes beyond.
-    fn answer_with(&mut self, index: usize, sqe: &Sqe, page: &[u8], offset: usize, len: u64) {
+    pub(super) fn answer_with(
+        &mut self,
+        index: usize,
+        sqe: &Sqe,
+        page: &[u8],
+        offset: usize,
+        len: u64,
+    ) {
         let sgl = sqe.sgl1();
-        let by_transport = sgl.identifier
-            == (SglKind::TransportDataBlock as u8) << 4 | sub_type::TRANSPORT
-            && DataTransfer::of(sqe.opcode()) == DataTransfer::ControllerToHost;
+        // The opcode of Fabrics commands does not say which way their data go.
+        let to_host = sqe.opcode() == admin::FABRICS
+            || DataTransfer::of(sqe.opcode()) == DataTransfer::ControllerToHost;
+        let by_transport = to_host
+            && sgl.identifier == (SglKind::TransportDataBlock as u8) << 4 | sub_type::TRANSPORT;
         let code = if !by_transport {
             Some(StatusCode::SglDescriptorTypeInvalid)
         } else if len > BUFFER_BYTES as u64 {

@@ -12,6 +12,7 @@ use meantime_nvme_spec::tcp::{
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::association::is_own_feature;
+use super::authentication::Authentication;
 use super::backend::{Backend, ConnId, State};
 use super::machine::BUFFER_BYTES;
 use super::output::{Corrupted, Output};
@@ -35,7 +36,7 @@ const UNSENT_BYTES: usize = 4 << 20;
 /// The maximum number of such bytes that are in no slot.
 const UNSENT_OWN_BYTES: usize = 256 << 10;
 
-/// How long a connection may take for ICReq and Connect, for data for which it was asked, and to
+/// How long a connection may take for ICReq, Connect and the authentication, for data for which it was asked, and to
 /// take the answers that were sent.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 
@@ -130,6 +131,7 @@ pub(super) struct Connection {
     /// HPDA in bytes.
     pub(super) align: usize,
     pub(super) queue: Option<Queue>,
+    pub(super) authentication: Authentication,
     /// The identifiers in use.
     cids: Vec<u64>,
     /// The number of commands that are not answered.
@@ -164,6 +166,7 @@ impl Connection {
             digests: 0,
             align: 4,
             queue: None,
+            authentication: Authentication::default(),
             cids: Vec::new(),
             outstanding: 0,
             r2ts: 0,
@@ -205,7 +208,8 @@ impl Connection {
             Phase::Ending => return Some(self.ended_ns + LINGER_NS),
             _ => {}
         }
-        let opened_ns = self.queue.is_none().then_some(self.opened_ns);
+        let is_new = self.queue.is_none() || self.authentication.is_needed();
+        let opened_ns = is_new.then_some(self.opened_ns);
         let awaits_data = self.body.is_some() || self.r2ts > 0;
         let data_ns = awaits_data.then_some(self.data_ns);
         let since_ns = [opened_ns, data_ns, self.blocked_ns].into_iter().flatten().min()?;

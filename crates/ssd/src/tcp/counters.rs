@@ -17,6 +17,8 @@ counters! {
     associations_ended,
     /// Connects refused.
     connects_refused,
+    /// Hosts that could not authenticate themselves.
+    authentications_failed,
     /// PDUs after which the connection had to end: TermReqs sent.
     fatal_errors,
     /// TermReqs received.

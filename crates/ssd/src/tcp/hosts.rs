@@ -14,6 +14,7 @@ use meantime_nvme_spec::tcp::CapsuleResp;
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 use super::association::{Association, Change, Waiting, cap};
+use super::authentication::Authentication;
 use super::backend::ConnId;
 use super::connection::{Connection, Fatal, InCapsule, Phase, Queue};
 use super::engine::{Engine, dnr};
@@ -161,7 +162,11 @@ impl Engine {
         made: Result<u16, Refused>,
     ) {
         let (status, dw0) = match made {
-            Ok(cntlid) => (Status::SUCCESS, u32::from(cntlid)),
+            Ok(cntlid) => {
+                let conn = self.conns[index].as_ref();
+                let asked = conn.map_or(0, |conn| conn.authentication.asked());
+                (Status::SUCCESS, u32::from(cntlid) | asked)
+            }
             Err(Refused { status, dw0, why, .. }) => {
                 self.counters.connects_refused.add(1);
                 self.refusals.add(host_words(data), why);
@@ -199,11 +204,8 @@ impl Engine {
         if !is_discovery && subnqn != self.options.nqn {
             return Err(in_data(256, format!("it asked for {subnqn}, which is not here")));
         }
-        let hosts = &self.options.hosts;
-        if !is_discovery && !hosts.is_empty() && !hosts.iter().any(|host| host == hostnqn) {
-            let status = status(FabricsStatus::ConnectInvalidHost);
-            let why = "it is not among the hosts that may connect (--host)";
-            return Err(refused(status, 0, why));
+        if let Err(why) = self.options.admits(hostnqn, is_discovery) {
+            return Err(refused(status(FabricsStatus::ConnectInvalidHost), 0, why));
         }
         let Some(id) = self.conns[index].as_ref().map(|conn| conn.id) else {
             return Err(in_entry(42, "its connection has ended"));
@@ -220,6 +222,7 @@ impl Engine {
         if let Some(conn) = &mut self.conns[index] {
             let no_flow = sqe.cattr() & cattr::DISABLE_SQ_FLOW != 0;
             conn.queue = Some(Queue { association, qid, entries, head: 1, no_flow });
+            conn.authentication = Authentication::of(&self.options);
         }
         Ok(cntlid)
     }

@@ -31,6 +31,7 @@
 
 mod admin;
 mod association;
+mod authentication;
 mod backend;
 mod commands;
 mod connection;
@@ -59,6 +60,8 @@ use rustix::io::Errno;
 
 pub use counters::TcpCounters;
 pub use faults::{NetFaults, NetFaultsError};
+#[cfg(feature = "auth")]
+pub use meantime_nvme_auth::{KeyError, Keys};
 pub use options::{DEFAULT_NQN, TargetError, TargetOptions};
 pub use refused::RefusedHost;
 pub use wire::Wire;

@@ -21,6 +21,10 @@ pub struct TargetOptions {
     pub nqn: String,
     /// The NQNs of the hosts that may connect. If there are none, any host may.
     pub hosts: Vec<String>,
+    /// The keys of hosts by their NQNs. If there are any, only these hosts may connect, and have to
+    /// authenticate themselves (DH-HMAC-CHAP), also for the discovery service.
+    #[cfg(feature = "auth")]
+    pub keys: Vec<(String, meantime_nvme_auth::Keys)>,
     /// The maximum number of connections at once.
     pub max_connections: usize,
     /// The maximum number of I/O queues of a host.
@@ -36,6 +40,8 @@ impl Default for TargetOptions {
             addr: (Ipv4Addr::LOCALHOST, 0).into(),
             nqn: DEFAULT_NQN.to_owned(),
             hosts: Vec::new(),
+            #[cfg(feature = "auth")]
+            keys: Vec::new(),
             max_connections: 1024,
             max_queues: 128,
             net_faults: NetFaults::NONE,
@@ -71,6 +77,39 @@ pub enum TargetError {
 }
 
 impl TargetOptions {
+    /// Returns whether hosts have to authenticate themselves.
+    #[cfg(feature = "auth")]
+    pub(super) fn demands_authentication(&self) -> bool {
+        !self.keys.is_empty()
+    }
+
+    /// The same without the feature: they do not.
+    #[cfg(not(feature = "auth"))]
+    #[expect(clippy::unused_self, reason = "as with the feature")]
+    pub(super) fn demands_authentication(&self) -> bool {
+        false
+    }
+
+    /// Returns the keys of a host.
+    #[cfg(feature = "auth")]
+    pub(super) fn keys_of(&self, host: &str) -> Option<&meantime_nvme_auth::Keys> {
+        self.keys.iter().find(|(nqn, _)| nqn == host).map(|(_, keys)| keys)
+    }
+
+    /// Returns whether `host` may connect, as far as its name goes; or why not.
+    pub(super) fn admits(&self, host: &str, is_discovery: bool) -> Result<(), &'static str> {
+        #[cfg(feature = "auth")]
+        if self.demands_authentication() && self.keys_of(host).is_none() {
+            return Err("there is no key for it (--dhchap-keys)");
+        }
+        let is_listed = self.hosts.is_empty() || self.hosts.iter().any(|one| one == host);
+        if is_discovery || is_listed {
+            Ok(())
+        } else {
+            Err("it is not among the hosts that may connect (--host)")
+        }
+    }
+
     /// Refuses invalid options.
     pub(super) fn check(&self) -> Result<(), TargetError> {
         let wrong = |field, value: &str, problem| {
