@@ -226,9 +226,11 @@ impl Installed {
             Link::Archive => {
                 // With a shared library of the same name beside it, the linker needs an option.
                 command.arg("-Wl,-Bstatic").args(self.pkg_config(&["--libs"]));
-                command.args(["-Wl,-Bdynamic", "-lpthread", "-ldl", "-lm"])
+                command.args(["-Wl,-Bdynamic", "-lpthread", "-ldl", "-lm"]).args(OPENSSL)
             }
-            Link::Static => command.arg("-static").args(self.pkg_config(&["--static", "--libs"])),
+            Link::Static => {
+                command.arg("-static").args(self.pkg_config(&["--static", "--libs"])).args(OPENSSL)
+            }
         };
         run(&mut command);
         program
@@ -248,6 +250,9 @@ impl Installed {
         path
     }
 }
+
+/// The library that is built beside the command has what that needs; the installed one has not.
+const OPENSSL: [&str; 3] = ["-Wl,--as-needed", "-lssl", "-lcrypto"];
 
 #[derive(Debug, Clone, Copy)]
 enum Link {
