@@ -124,9 +124,11 @@ impl Warnings<'_> {
         let starved = |job: &Job, run: &Run| {
             let alone = run.way == "poll" && run.competitor_percent.is_none() && !run.is_paced;
             let long = run.latency.n > 0 && run.runtime_ms >= MEASURABLE_MS;
-            let percent = run.cpu_percent.filter(|percent| *percent < ENOUGH_PERCENT)?;
+            // The sum of all threads.
+            let threads = f64::from(run.workload.threads);
+            let percent = run.cpu_percent.filter(|sum| *sum < ENOUGH_PERCENT * threads)?;
             let (device, label) = (device_name(&run.device), &run.label);
-            let counts = alone && long && run.workload.is_single_threaded;
+            let counts = alone && long;
             counts.then(|| format!("{} on {device}, {label}: {percent:.0} %", job.name))
         };
         let of_job = |job: &'_ Job| job.runs().filter_map(|run| starved(job, run)).collect_vec();

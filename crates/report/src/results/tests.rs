@@ -384,6 +384,14 @@ fn a_polling_thread_that_lost_its_cpu_is_told() {
         differences::warnings(&report).iter().any(|(what, _)| what.contains("did not get its CPU"))
     };
     assert!(warned(&json));
+    // Three of four threads had theirs.
+    json["jobs"][0]["job options"]["numjobs"] = json!("4");
+    json["jobs"][0]["usr_cpu"] = json!(320.0);
+    assert!(warned(&json));
+    json["jobs"][0]["usr_cpu"] = json!(392.0);
+    assert!(!warned(&json));
+    json["jobs"][0]["job options"]["numjobs"] = json!("1");
+    json["jobs"][0]["usr_cpu"] = json!(40.0);
     json["jobs"][0]["competitor_percent"] = json!(50.0);
     assert!(!warned(&json), "it was meant to compete");
     json["jobs"][0].as_object_mut().unwrap().remove("competitor_percent");

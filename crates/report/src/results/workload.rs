@@ -12,7 +12,8 @@ pub(crate) struct Workload {
     pub words: String,
     /// `queue depth 1, 4 threads`.
     pub setting: String,
-    pub is_single_threaded: bool,
+    /// The number of threads, or 0 if it is not known.
+    pub threads: u32,
 }
 
 impl Workload {
@@ -36,14 +37,15 @@ impl Workload {
             "randrw" => mixed("random"),
             other => other.to_owned(),
         };
-        let threads = match or(&["numjobs"], "1").as_str() {
+        let numjobs = or(&["numjobs"], "1");
+        let threads = match numjobs.as_str() {
             "1" => String::new(),
             threads => format!(", {threads} threads"),
         };
         Self {
             words: format!("{sizes} {what}"),
             setting: format!("queue depth {}{threads}", or(&["iodepth"], "1")),
-            is_single_threaded: threads.is_empty(),
+            threads: numjobs.parse().unwrap_or(0),
         }
     }
 }
