@@ -45,7 +45,7 @@ fn number_and_suffix(text: &str) -> Result<(u64, &str), Why> {
     let number =
         u64::from_str_radix(digits, radix).map_err(|_| "too large for 64 bits".to_owned())?;
     if suffix.starts_with('.') {
-        return Err("not a whole number; use a smaller unit".to_owned());
+        return Err("not a whole number; use a smaller unit, as 1500ms for 1.5 s".to_owned());
     }
     Ok((number, suffix))
 }

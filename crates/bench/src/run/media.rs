@@ -23,7 +23,8 @@ pub(super) fn check_files(files: &[(String, PathBuf)]) -> Result<(), RunError> {
         {
             fail!(
                 "{other} and {uri} are the same file: a medium belongs to one SSD; use one URI for \
-                 it, or a copy of the file"
+                 it, a copy of the file, or two runs with --json, which `meantime report` puts \
+                 side by side"
             );
         }
     }

@@ -116,7 +116,7 @@ fn run_groups(
 ) -> Result<(), Failure> {
     let count = run::batches(groups).count();
     let mut progress = match args.quiet {
-        true => Progress::hidden(),
+        true => Progress::hidden(count),
         false => Progress::with_lines(count, args.status_interval),
     };
     if args.live {

@@ -86,10 +86,9 @@ impl Progress {
         Self { lines: Cell::new(lines), ..Self::new(jobs) }
     }
 
-    /// Creates a progress that shows nothing.
-    pub(crate) fn hidden() -> Self {
-        let bar = ProgressBar::hidden();
-        Self { bar, jobs: 0, jobs_begun: 0, lines: Cell::new(None), turned: RefCell::default() }
+    /// Creates a progress that shows nothing unless it is asked to.
+    pub(crate) fn hidden(jobs: usize) -> Self {
+        Self { bar: ProgressBar::hidden(), ..Self::new(jobs) }
     }
 
     /// Prints lines if they are due, or SIGUSR1 asked for them.

@@ -45,7 +45,9 @@ pub(super) fn as_options(words: Vec<OsString>) -> Vec<OsString> {
             let next = words.peek().and_then(|next| next.to_str())?;
             matches!(next, "0" | "1").then(|| next.to_owned()).inspect(|_| drop(words.next()))
         };
-        let (name, value) = match (own.get(&usual), job::known_key(name)) {
+        // `--block-size` is a slip for fio's `blocksize`.
+        let known = job::known_key(name).or_else(|| job::known_key(&name.replace('-', "")));
+        let (name, value) = match (own.get(&usual), known) {
             (Some(true), _) => {
                 options.push(option(&usual, value));
                 // Its value may begin with a dash, or look like an option.
@@ -101,6 +103,7 @@ mod tests {
             ("bench --thread 1 --end_fsync=0", "bench --job-key=thread=1 --job-key=end_fsync=0"),
             ("bench --filename=file:a_b.img", "bench --job-key=filename=file:a_b.img"),
             ("bench --hugepage-size=2m", "bench --job-key=hugepage-size=2m"),
+            ("bench --block-size 8k --rw=read", "bench --job-key=blocksize=8k --rw=read"),
             ("bench --zonesize 1m", "bench --job-key=zonesize=1m"),
             ("bench --floor --no_control --rounds 1", "bench --floor --no-control --rounds 1"),
             // Unknown options, and other words, stay unchanged.

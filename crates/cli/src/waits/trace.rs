@@ -230,7 +230,7 @@ mod tests {
             [(Shape::Constant, 10_000), (Shape::Sizes, 9_000), (Shape::Mix7030, 4_000)]
         {
             let cell = GridCell { device_ns: 10_000, shape };
-            let trace = record(&cell, &mut Progress::hidden()).unwrap();
+            let trace = record(&cell, &mut Progress::hidden(1)).unwrap();
             assert!(trace.ios.len() > 10, "{}", trace.ios.len());
             assert!(trace.ios.iter().all(|io| io.device_ns >= least_ns));
             let writes = trace.ios.iter().any(|io| io.kind == Kind::Write);

@@ -111,7 +111,7 @@ fn times() {
     assert_eq!(one("runtime=0").runtime, None, "fio: no limit");
     assert_eq!(
         error("runtime=1.5"),
-        "t.fio:2: runtime=1.5: not a whole number; use a smaller unit"
+        "t.fio:2: runtime=1.5: not a whole number; use a smaller unit, as 1500ms for 1.5 s"
     );
     assert!(error("runtime=1w").contains("unknown unit \"w\""));
     assert!(error("runtime=99999999d").contains("longer than ten years"));
